@@ -47,7 +47,7 @@ $(LOCKER)/.ready: requirements/uv.txt
 demo: install  # start a Dyno, run a matmul and a short training over HTTP, end it
 	$(BIN)/dyno demo
 
-# 6 minutes on two cores (docs/results/test-time.md). Four files at a time, since tests wait for a third of their time; all of api_tests first, in one process. What is marked alone follows, unless Ctrl-C or an error came.
+# 6 minutes on two cores (docs/dev/test-time.md). Four files at a time, since tests wait for a third of their time; all of api_tests first, in one process. What is marked alone follows, unless Ctrl-C or an error came.
 test: install  # what protects every change, with ruff and mypy among the tests
 	@$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -m 'not alone $(QUICK)'; first=$$?; \
 		test $$first -le 1 || exit $$first; \
@@ -62,7 +62,7 @@ matrix: install  # what measures, under other processors and surroundings (make 
 lint: install  # ruff and mypy alone
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/mypy
 
-bench: install  # how fast Dyno itself is, and whether it stays so; three quarters of an hour, writes docs/results/
+bench: install  # how fast Dyno itself is, and whether it stays so; an hour, writes docs/results/
 	$(BIN)/python -m benchmarks
 
 method: install  # is the method right? an idle machine for 3.5 h; most of it resumes, writes docs/results/

@@ -1,8 +1,6 @@
 """Fixtures for black-box tests, which use only HTTP. `DYNO_URL` names a live service; without it, one is started here:
 a store on a private socket, the API and one CPU worker, as real processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -11,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -47,24 +44,18 @@ class Api:
     def submit(self, body=TINY, **changes):
         answer = self.http.post("/v1/jobs", json=body | changes)
         assert answer.status_code == 202, answer.text
-        job: dict[str, Any] = answer.json()
-        return job
+        return answer.json()
 
     def job(self, job, **options):
-        found: dict[str, Any] = self.http.get(job["urls"]["self"], **options).raise_for_status().json()
-        return found
+        return self.http.get(job["urls"]["self"], **options).raise_for_status().json()
 
     def finished(self, job):
         """Wait until the job is done; others may be queued before it."""
-        found: dict[str, Any] = eventually(
-            lambda: (now := self.job(job, params={"wait": 60}))["done"] and now, DONE_WITHIN_S, "done"
-        )
-        return found
+        return eventually(lambda: (now := self.job(job, params={"wait": 60}))["done"] and now, DONE_WITHIN_S, "done")
 
     def running(self, job):
         """Wait until a worker runs the job."""
-        found: dict[str, Any] = eventually(lambda: (now := self.job(job))["status"] != "queued" and now, 60, "running")
-        return found
+        return eventually(lambda: (now := self.job(job))["status"] != "queued" and now, 60, "running")
 
     def cancel(self, job):
         return self.http.post(job["urls"]["cancel"])
@@ -99,8 +90,8 @@ class House:
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory):
-    """None for a live service, whose processes tests must not touch."""
+def started(tmp_path_factory):
+    """The processes that were started here. None for a live service."""
     if "DYNO_URL" in os.environ:
         yield None
         return
@@ -120,8 +111,16 @@ def house(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def url(house):
-    return house.url if house else os.environ["DYNO_URL"].rstrip("/")
+def house(started):
+    """The processes behind the URL. A live service's are none of the tests' business."""
+    if started is None:
+        pytest.skip("needs the service's processes, and DYNO_URL names a live one")
+    return started
+
+
+@pytest.fixture(scope="session")
+def url(started):
+    return started.url if started else os.environ["DYNO_URL"].rstrip("/")
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +134,13 @@ def http(url):
 @pytest.fixture(scope="session")
 def api(http):
     return Api(http)
+
+
+@pytest.fixture(scope="session")
+def documented(http):
+    """The names of all fields of a model in the served document."""
+    models = http.get("/openapi.json").raise_for_status().json()["components"]["schemas"]
+    return lambda name: models[name]["properties"].keys()
 
 
 @pytest.fixture
@@ -156,6 +162,17 @@ def long(api):
 
 def _offers(http):
     return any(device["state"] == "idle" for device in http.get("/v1/devices").json()["data"])
+
+
+def errors(answer, code, status=422):
+    """The pointer and the code of each error, after checking the problem."""
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    return [(error["pointer"], error["code"]) for error in answer.json()["errors"]]
+
+
+def ran(*command, **options):
+    """The ended process, with what it printed."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def worker_process(env, device, name):

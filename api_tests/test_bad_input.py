@@ -1,10 +1,7 @@
 """Bad input gets a problem that names every wrong field; never a 500, and no job is queued."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,7 @@ PYTHON = re.compile(r"dictionary|instance of|\btuple\b|\bNone\b|\bTrue\b|Value e
 
 def problem(answer):
     """The response's problem, after checking its form."""
-    found: dict[str, Any] = answer.json()
+    found = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
     assert {"type", "title", "status", "code", "detail"} <= found.keys()
     assert found["status"] == answer.status_code
@@ -25,9 +22,6 @@ def problem(answer):
 @pytest.mark.parametrize(
     ("body", "pointers"),
     [
-        ({"workload": "nonesuch"}, {"/workload"}),
-        ({}, {"/workload"}),
-        ({"workload": "matmul", "params": {"n": 0}}, {"/params/n"}),
         ({"workload": "matmul", "params": {"n": -5, "repeats": 0, "dtype": "int3"}}, None),
         ({"workload": "matmul", "params": {"n": 10**9}}, {"/params/n"}),
         ({"workload": "matmul", "params": {"n": "big"}}, {"/params/n"}),
@@ -41,9 +35,6 @@ def problem(answer):
         ({"workload": "matmul", "measure": {"min_samples": 0, "max_s": -1}}, None),
         ({"workload": "matmul", "seed": "5", "timeout_s": "long", "params": {"n": 0}}, None),
         ({"workload": "matmul", "webhook": "http://127.0.0.1/"}, {"/webhook"}),
-        ({"workload": "matmul", "replicas": 2}, {"/replicas"}),
-        ({"workload": "matmul", "measure": {"min_s": 9, "max_s": 3}}, {"/measure/min_s"}),
-        ({"workload": "matmul", "device": {"kind": "gpu", "id": "cpu:0-0"}}, {"/device"}),
         ({"workload": "matmul", "device": {"kind": "abacus"}}, {"/device/kind"}),
         ({"workload": "matmul", "device": "abacus:0"}, {"/device"}),
         ({"workload": "matmul", "labels": {"a": 1, "b": "x" * 200}}, {"/labels/a", "/labels/b"}),
@@ -81,22 +72,6 @@ def all_wrong(body):
 
 
 @pytest.mark.parametrize(
-    ("text", "pointer", "code"),
-    [
-        ('{"workload": "matmul", "params": {"n": NaN}}', "/params/n", "not-finite"),
-        ('{"workload": "matmul", "params": {"n": Infinity}}', "/params/n", "not-finite"),
-        ('{"workload": "matmul", "timeout_s": 1e400}', "/timeout_s", "not-finite"),
-        ('{"workload": "matmul", "params": {"n": 64, "n": 65}}', "/params/n", "duplicate-key"),
-        (r'{"workload": "matmul", "labels": {"a": "\ud800"}}', "/labels/a", "lone-surrogate"),
-    ],
-)
-def test_ambiguous_json_is_named(api, text, pointer, code):
-    answer = api.http.post("/v1/jobs", content=text, headers=JSON)
-    assert answer.status_code == 422
-    assert (pointer, code) in {(error["pointer"], error["code"]) for error in problem(answer)["errors"]}
-
-
-@pytest.mark.parametrize(
     ("path", "body", "pointer", "meant"),
     [
         ("/v1/jobs", {"workload": "matmul", "parms": {}}, "/parms", "params"),
@@ -119,37 +94,19 @@ def test_only_the_first_unknown_fields_of_a_body_are_looked_up(api):
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "content_type", "status", "code"),
     [
-        b"",
-        b"workload=matmul",
-        b"[]",
-        b'"matmul"',
-        b'{"workload": "matmul"',
-        b'{"workload": "matmul"} x',
-        b'{"workload": "\xff\xfe"}',
-        b'{"params": ' + b"[" * 21 + b"]" * 21 + b"}",
-        b'{"a":' * 10_000,
-        b'{"workload": "matmul", "seed": ' + b"9" * 5000 + b"}",
+        (b"[]", "application/json", 400, "malformed-body"),
+        (b'{"a":' * 10_000, "application/json", 400, "malformed-body"),
+        (b" " * 50_000_000, "application/json", 413, "body-too-large"),
+        (b"{}", "text/plain", 415, "unsupported-media-type"),
     ],
-    ids=lambda body: repr(body[:24]),
+    ids=["a list", "deep", "large", "text"],
 )
-def test_an_unreadable_body_is_a_bad_request(api, body):
-    answer = api.http.post("/v1/jobs", content=body, headers=JSON)
-    assert (answer.status_code, problem(answer)["code"]) == (400, "malformed-body")
-
-
-@pytest.mark.parametrize("size_bytes", [64 * 1024 + 1, 50_000_000])
-def test_a_body_that_is_too_large_is_refused(api, size_bytes):
-    answer = api.http.post("/v1/jobs", content=b" " * size_bytes, headers=JSON)
-    assert (answer.status_code, problem(answer)["code"]) == (413, "body-too-large")
+def test_a_body_that_cannot_be_read_is_refused(api, body, content_type, status, code):
+    answer = api.http.post("/v1/jobs", content=body, headers={"Content-Type": content_type})
+    assert (answer.status_code, problem(answer)["code"]) == (status, code)
     assert api.http.get("/livez").status_code == 200
-
-
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", ""])
-def test_a_body_of_another_type_is_refused(api, content_type):
-    answer = api.http.post("/v1/jobs", content=b"{}", headers={"Content-Type": content_type})
-    assert (answer.status_code, problem(answer)["code"]) == (415, "unsupported-media-type")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +117,6 @@ def test_a_body_of_another_type_is_refused(api, content_type):
         ("GET", "/v1/workloads/nonesuch", 404),
         ("GET", "/v1/jobs/job_00000000000000000000000000", 404),
         ("GET", "/v1/jobs/..%2f..%2fetc", 404),
-        ("PUT", "/v1/jobs", 405),
         ("GET", "/v1/jobs/job_00000000000000000000000000/cancel", 405),
         ("POST", "/v1/devices", 405),
         ("GET", "/v1/jobs?limit=0", 422),
@@ -186,25 +142,6 @@ def test_a_job_that_can_t_fit_is_refused_with_the_figures(api):
     most = max(device["memory_bytes"] for device in api.http.get("/v1/devices").json()["data"])
     assert re.match(r"the job needs about [\d,]+ TB; ", error["detail"]), error["detail"]
     assert f"has {most / 1e9:.4g} GB" in error["detail"]
-
-
-def test_a_job_longer_than_its_timeout_is_refused_with_the_figures(api):
-    answer = api.http.post("/v1/jobs", json={"workload": "matmul", "params": {"n": 8192}, "timeout_s": 1})
-    assert (answer.status_code, problem(answer)["code"]) == (422, "exceeds-timeout")
-    assert {"/timeout_s", "/params/n"} <= {error["pointer"] for error in answer.json()["errors"]}
-
-
-def test_an_unknown_device_is_refused_with_the_live_ones(api):
-    answer = api.http.post("/v1/jobs", json={"workload": "matmul", "device": "tpu:0@nowhere"})
-    assert (answer.status_code, problem(answer)["code"]) == (422, "no-device-fits")
-    there = api.http.get("/v1/devices").json()["data"][0]
-    assert f"{there['id']}@{there['host']}" in answer.json()["detail"]
-
-
-def test_a_missing_framework_is_refused(api):
-    answer = api.http.post("/v1/jobs", json={"workload": "matmul", "framework": "torch"})
-    assert answer.status_code == 422
-    assert [error["pointer"] for error in problem(answer)["errors"]] == ["/framework"]
 
 
 def test_nothing_that_was_refused_is_queued(api):

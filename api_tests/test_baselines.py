@@ -1,26 +1,19 @@
 """Baselines as clients see them."""
 
-from __future__ import annotations
-
 import random
-from typing import Any
 
 import pytest
 
+from api_tests.conftest import errors
 from dyno.models.job import new_ulid
 
 QUICK = {"workload": "matmul", "params": {"n": 64}, "measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
-OUTCOME_FIELDS = {
-    *("name", "outcome", "metric", "ratio", "ratio_as_measured", "low", "high", "margin", "job", "reason"),
-    *("differences", "other_work"),
-}
 
 
 def put(api, name, **body):
     answer = api.http.put(f"/v1/baselines/{name}", json=body)
     assert answer.status_code in (200, 201), answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 @pytest.fixture
@@ -61,14 +54,14 @@ def test_a_baseline_is_saved_replaced_listed_and_deleted(api, done, name):
     assert api.http.delete(f"/v1/baselines/{name}").status_code == 404
 
 
-def test_a_job_is_judged_against_its_baseline_even_after_that_is_gone(api, done, name):
+def test_a_job_is_judged_against_its_baseline_even_after_that_is_gone(api, done, name, documented):
     saved = put(api, name, job=done["id"], margin=0.5)
     queued = api.submit(QUICK, baseline=name)
     assert (queued["spec"]["baseline"], queued["baseline"]) == (name, None)
     assert api.http.delete(f"/v1/baselines/{name}").status_code == 204  # the job keeps its copy
     job = api.finished(queued)
     found = job["baseline"]
-    assert found.keys() == OUTCOME_FIELDS
+    assert found.keys() == documented("BaselineOutcome")
     assert (found["name"], found["job"], found["metric"], found["margin"]) == (name, done["id"], "throughput", 0.5)
     assert found == api.http.get(job["urls"]["result"]).json()["baseline"]
     if found["low"] is not None:  # a result that other work on this machine spoiled may have no interval
@@ -89,15 +82,10 @@ def test_a_limit_needs_no_job(api, name, limit, outcome):
     assert (job["baseline"]["ratio"] < 1) == (outcome == "fail")
 
 
-def test_other_params_are_named_and_a_metric_that_is_missing_is_refused(api, done, name):
+def test_other_params_are_named(api, done, name):
     put(api, name, job=done["id"])
     other = api.finished(api.submit(QUICK, params={"n": 96}, baseline=name))["baseline"]
     assert {"field": "/params/n", "baseline": 64, "job": 96} in other["differences"]
-    put(api, name, metric="no_such_metric", at_least=1)
-    refused = api.http.post("/v1/jobs", json=QUICK | {"baseline": name})
-    [error] = refused.json()["errors"]
-    assert (refused.status_code, error["pointer"], error["code"]) == (422, "/baseline", "unknown-metric")
-    assert "no_such_metric" in error["detail"]
 
 
 def test_an_inconclusive_job_makes_more_runs_than_it_asked_for(api, name):
@@ -126,34 +114,29 @@ def test_an_inconclusive_job_makes_more_runs_than_it_asked_for(api, name):
 )
 def test_a_wrong_baseline_is_refused(api, name, body, pointer, code):
     answer = api.http.put(f"/v1/baselines/{name}", json=body)
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-baseline")
-    assert [(each["pointer"], each["code"]) for each in answer.json()["errors"]] == [(pointer, code)]
+    assert errors(answer, "invalid-baseline") == [(pointer, code)]
     assert api.http.get(f"/v1/baselines/{name}").status_code == 404
 
 
 def test_a_metric_that_the_job_lacks_or_takes_once_is_refused(api, done, name):
     answer = api.http.put(f"/v1/baselines/{name}", json={"job": done["id"], "metric": "accuracy"})
-    [error] = answer.json()["errors"]
-    assert (answer.status_code, error["pointer"], error["code"]) == (422, "/metric", "unknown-metric")
-    assert "throughput" in error["detail"]
+    assert errors(answer, "invalid-baseline") == [("/metric", "unknown-metric")]
+    assert "throughput" in answer.text
 
 
 def test_a_job_without_a_result_is_no_baseline(api, name, long):
     answer = api.http.put(f"/v1/baselines/{name}", json={"job": long["id"]})
-    [error] = answer.json()["errors"]
-    assert (answer.status_code, error["pointer"], error["code"]) == (422, "/job", "not-succeeded")
+    assert errors(answer, "invalid-baseline") == [("/job", "not-succeeded")]
 
 
 def test_a_spec_with_an_unknown_baseline_is_refused_and_queues_nothing(api):
     for options in ({}, {"validate_only": "true"}):
         answer = api.http.post("/v1/jobs", json=QUICK | {"baseline": "nobody-saved-this"}, params=options)
-        [error] = answer.json()["errors"]
-        assert (answer.status_code, error["pointer"], error["code"]) == (422, "/baseline", "unknown-baseline")
+        assert errors(answer, "invalid-spec") == [("/baseline", "unknown-baseline")]
 
 
 def test_a_spec_of_a_comparison_names_no_baseline(api, done, name):
     put(api, name, job=done["id"])
     spec = {"workload": "matmul", "params": {"n": 64}}
     answer = api.http.post("/v1/comparisons", json={"specs": [spec | {"baseline": name}, spec]})
-    [error] = answer.json()["errors"]
-    assert (answer.status_code, error["pointer"], error["code"]) == (422, "/specs/0/baseline", "comparison-judges")
+    assert errors(answer, "invalid-comparison") == [("/specs/0/baseline", "comparison-judges")]

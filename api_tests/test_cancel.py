@@ -35,14 +35,6 @@ def test_a_running_job_has_no_result_yet_but_progress(api, long):
     assert job["progress"]["runs"] == 1
 
 
-def test_a_canceled_job_never_gets_a_result(api, long):
-    waiting = api.submit()
-    api.cancel(waiting)
-    answer = api.http.get(waiting["urls"]["result"])
-    assert (answer.status_code, answer.json()["code"]) == (409, "no-result")
-    assert answer.json()["job_status"] == "canceled"
-
-
 def test_a_job_that_succeeded_can_t_be_canceled(api):
     answer = api.cancel(api.finished(api.submit()))
     assert (answer.status_code, answer.json()["code"]) == (409, "job-finished")

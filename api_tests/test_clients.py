@@ -3,13 +3,13 @@
 import importlib
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import requests
 
+from api_tests.conftest import ran
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
@@ -24,8 +24,7 @@ CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_overri
 def test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stands(http, url):
     program = "\n".join(PROGRAMS).replace("Client()", f"Client({url!r})")
     assert program.count(url) == 3
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WITHIN_S)
+    done = ran(sys.executable, "-c", program, timeout=WITHIN_S)
     assert done.returncode == 0, done.stderr
     assert "succeeded" in done.stdout
     assert "FLOP/s" in done.stdout
@@ -54,9 +53,7 @@ def generated(url, http, tmp_path, monkeypatch):
     config.write_text(CONFIG)
     made = ["generate", "--url", f"{url}/openapi.json", "--output-path", str(package)]
     options = ["--meta", "none", "--config", str(config)]
-    done = subprocess.run(
-        [sys.executable, "-m", "openapi_python_client", *made, *options], capture_output=True, text=True, check=False
-    )
+    done = ran(sys.executable, "-m", "openapi_python_client", *made, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Unable to" not in done.stdout  # warnings are only about responses that aren't JSON, such as images
     assert "will not be generated" not in done.stdout

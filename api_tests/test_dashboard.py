@@ -1,10 +1,7 @@
 """The dashboard's pages and forms without JavaScript: they show what the API responds, and do what it does."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
-from typing import Any
 
 import pytest
 
@@ -25,7 +22,7 @@ def done(api, http):
     """A job that the form has submitted, once it is done."""
     sent = http.post("/workloads/matmul", data=TINY_FORM)
     assert sent.status_code == 303, sent.text
-    job: dict[str, Any] = api.finished({"urls": {"self": f"/v1{sent.headers['location']}"}})
+    job = api.finished({"urls": {"self": f"/v1{sent.headers['location']}"}})
     assert job["status"] == "succeeded"
     return job
 
@@ -70,16 +67,6 @@ def test_the_start_page_has_devices_and_the_latest_results(done, http):
     assert f'type="checkbox" name="job" value="{done["id"]}"' in http.get("/").text
 
 
-def test_chosen_results_are_compared(done, api, http):
-    other = api.finished(api.submit(params={"n": 65}))
-    page = http.get("/compare", params={"job": [done["id"], other["id"]]})
-    made = http.post("/v1/comparisons", json={"jobs": [done["id"], other["id"]]}).json()
-    assert page.status_code == 200
-    assert made["results"][1]["ratio"]["verdict"] in text_of(page)
-    assert "n 65" in text_of(page)
-    assert http.get("/compare", params={"job": done["id"]}).headers["location"].endswith(f"&compare={done['id']}")
-
-
 def test_a_running_job_is_canceled_by_a_form_and_run_again_by_another(api, http):
     job = api.submit(params={"n": 256}, measure={"processes": 1, "min_s": 55, "max_s": 60})
     page = http.get(f"/jobs/{job['id']}")
@@ -113,41 +100,6 @@ def test_a_sweep_is_sent_by_a_form_shown_as_a_table_and_saved_as_a_file(http):
     assert "The sweep was not submitted" in text_of(refused)
     assert beside(refused, "params.n")[0] == "64, 0"
     assert beside(refused, "params.n")[1]
-
-
-@pytest.mark.verify
-def test_two_specs_in_turns_are_compared_on_their_jobs_page(api, http):
-    brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
-    specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]
-    made = http.post("/v1/comparisons", json={"specs": specs, "pairs": 4, "control": False}).json()
-    api.finished({"urls": {"self": f"/v1/jobs/{made['job']}"}})
-    ratio = http.get(made["urls"]["self"]).json()["results"][1]["ratio"]
-    page = http.get(f"/jobs/{made['job']}")
-    assert f"{ratio['value']:.3g}" in text_of(page)
-    assert ratio["verdict"] in text_of(page)
-    assert "/params/repeats 10 20" in text_of(page)
-    assert "on a logarithmic axis</title>" in page.text
-
-
-def test_a_schedule_is_saved_by_a_form_and_listed(http):
-    form = TINY_FORM | {"schedule.name": "by-form", "schedule.cron": "0 3 * * *", "schedule.timezone": "Europe/Zurich"}
-    assert http.post("/workloads/matmul/schedule", data=form).headers["location"] == "/schedules"
-    assert "0 3 * * * Europe/Zurich" in text_of(http.get("/schedules"))
-    http.post("/schedules/by-form/pause")
-    assert http.get("/v1/schedules/by-form").json()["next_firings"] == []
-    http.post("/schedules/by-form/delete")
-    assert http.get("/v1/schedules/by-form").status_code == 404
-
-
-def test_advice_is_a_page(done, http):
-    asked = {"workload": "matmul", "params": '{"n": 64, "dtype": "float32"}'}
-    found = http.get("/v1/advice", params=asked).json()
-    page = http.get("/advice", params={"workload": "matmul", "params.n": "64", "params.dtype": "float32"})
-    assert page.status_code == 200
-    for ranking in found["rankings"]:
-        assert ranking["best"][0] in text_of(page)
-    for missing in found["not_ranked"]:
-        assert missing["reason"] in text_of(page)
 
 
 def test_history_and_fleet_are_pages(done, http):

@@ -1,7 +1,5 @@
 """Server-Sent Events of jobs."""
 
-from __future__ import annotations
-
 import json
 
 
@@ -40,15 +38,3 @@ def test_a_running_job_has_progress_events(api, long):
         assert any(line == "event: progress" for line in lines)
         data = next(line for line in lines if line.startswith("data: "))
     assert 0 <= json.loads(data.removeprefix("data: "))["progress"]["fraction"] <= 1
-
-
-def test_one_stream_has_the_events_of_all_jobs(api, tiny):
-    with api.http.stream("GET", "/v1/events") as answer:
-        lines = answer.iter_lines()
-        assert any(line.startswith("id: ") for line in lines)  # from here on
-        jobs = [api.submit(tiny)["id"] for _ in range(2)]
-        done: list[str] = []
-        while len(done) < 2:
-            data = next(json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
-            done += [data["job"]] if data.get("done") else []
-        assert done == jobs

@@ -17,8 +17,3 @@ def test_results_of_one_spec_are_a_series_in_order(api, tiny):
     assert (point["time"], point["verdict"]) == (jobs[1]["finished_at"], result["verdict"])
     assert (series["hardware_id"], point["context_id"]) == (result["hardware_id"], result["context_id"])
     assert (series["changes"], found["alarms"], found["has_more"]) == ([], [], False)
-
-
-def test_an_unknown_alarm_can_not_be_acknowledged(api):
-    answer = api.http.post("/v1/history/alarms/alm_0_0/acknowledge", params={"workload": "matmul"})
-    assert (answer.status_code, answer.json()["code"]) == (404, "alarm-not-found")

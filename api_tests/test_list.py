@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
-import httpx
 import pytest
 
 
@@ -43,23 +40,6 @@ def test_pages_have_no_gaps_or_repeats_while_jobs_arrive(api, batch):
     assert seen == batch["ids"][::-1]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        ({"status": "queued"}, 5),
-        ({"status": "running"}, 0),
-        ({"workload": "matmul"}, 5),
-        ({"workload": "mnist_cnn"}, 0),
-        ({"device": "tpu"}, 5),
-        ({"device": "cpu"}, 0),
-        ({"framework": "tensorflow"}, 5),
-        ({"framework": "jax"}, 0),
-    ],
-)
-def test_a_filter_keeps_matching_jobs(api, batch, wanted, found):
-    assert len(ids(api.http.get("/v1/jobs", params=wanted | {"label": batch["label"]}))) == found
-
-
 def test_jobs_can_be_found_by_creation_time(api, batch):
     middle = batch["jobs"][2]["created_at"]
 
@@ -77,8 +57,7 @@ def test_fifty_submits_at_once_under_one_key_make_one_job(api, tiny):
     body = tiny | {"labels": {"once": key}}
 
     def post(_):
-        answer: httpx.Response = api.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
-        return answer
+        return api.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
 
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(post, range(50)))
@@ -87,12 +66,3 @@ def test_fifty_submits_at_once_under_one_key_make_one_job(api, tiny):
     assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
     assert len(ids(api.http.get("/v1/jobs", params={"label": f"once={key}"}))) == 1
     api.finished(answers[0].json())
-
-
-def test_a_key_with_another_body_is_refused(api, tiny):
-    key = {"Idempotency-Key": uuid.uuid4().hex}
-    first = api.http.post("/v1/jobs", json=tiny, headers=key)
-    other = api.http.post("/v1/jobs", json=tiny | {"seed": 1}, headers=key)
-    assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
-    assert [error["pointer"] for error in other.json()["errors"]] == ["/header/idempotency-key"]
-    api.finished(first.json())

@@ -1,7 +1,5 @@
 """GET /metrics as Prometheus sees it: counters grow, and are the same in every API process."""
 
-import shutil
-import subprocess
 from collections.abc import Mapping
 
 import pytest
@@ -82,8 +80,6 @@ def test_requests_are_counted_by_route_and_never_by_path(api, tiny):
 
 @pytest.mark.verify
 def test_a_new_api_process_reports_the_same_jobs(api, house, tiny):
-    if house is None:
-        pytest.skip("a live service's processes are none of our business")
     api.finished(api.submit(tiny))
     known = scraped(api.http)
     with house.another_api() as (_, other):
@@ -92,13 +88,3 @@ def test_a_new_api_process_reports_the_same_jobs(api, house, tiny):
     assert shared
     assert all(found[key] >= known[key] for key in shared)
     assert of(found, "dyno_jobs_ended_total", **SUCCEEDED) >= 1
-
-
-def test_promtool_finds_no_problems(api, tiny):
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not on this machine: Debian has it in the package prometheus")
-    api.finished(api.submit(tiny))
-    text = api.http.get("/metrics").text
-    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")

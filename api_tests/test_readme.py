@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from api_tests.conftest import ran
 from tests.guides import GUIDES, ROOT, blocks, languages, programs_of
 
 BLOCKS = [block for page in GUIDES for block in blocks(page)]
@@ -202,14 +203,7 @@ def test_the_callers_lines_work_as_they_stand(http, url, tools, page, tmp_path):
     script = "\n".join(f"{block.text}echo '{_END}'" for block in here)
     environment = {**os.environ, "DYNO": url, "DYNO_URL": url, "PATH": tools, "COLUMNS": "200"}
     script = script.replace(".venv/bin/dyno", str(BIN / "dyno"))
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = ran("bash", "-euo", "pipefail", "-c", script, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     printed = done.stdout
     for words in PRINTED.get(page.name, []):
@@ -239,8 +233,7 @@ def test_the_workflow_of_the_guide_holds_a_commit_against_the_one_before(http, u
             assert "dyno run" not in step or "mnist_cnn --device gpu" in step
             script = step.replace("mnist_cnn --device gpu", short).replace("${{ github.sha }}", commit)
             env = {**os.environ, "DYNO_URL": url, "PATH": f"{BIN}:{tools}"}
-            command = ["bash", "-eo", "pipefail", "-c", script]
-            done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+            done = ran("bash", "-eo", "pipefail", "-c", script, cwd=tmp_path, env=env)
             # The second commit may be proven slower: then dyno exits with 5, and the step fails.
             assert done.returncode == 0 or (done.returncode, commit) == (5, "def"), done.stdout + done.stderr
         result = json.loads((tmp_path / "result.json").read_text())
@@ -282,8 +275,7 @@ def _bash(script, url, tools, folder):
     """What a step of CI runs: bash ends at the first command that fails."""
     script = script.replace(".venv/bin/dyno", str(BIN / "dyno"))
     env = {**os.environ, "DYNO": url, "DYNO_URL": url, "PATH": tools}
-    command = ["bash", "-euo", "pipefail", "-c", script]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return ran("bash", "-euo", "pipefail", "-c", script, cwd=folder, env=env)
 
 
 def _shape(answer):

@@ -1,11 +1,8 @@
 """Metrics of many jobs as one flat table."""
 
-from __future__ import annotations
-
 import csv
 import io
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -48,8 +45,7 @@ def of_sizes(api):
     """A succeeded job with a list among its params."""
     measure = {"processes": 1, "min_samples": 3, "min_s": 0}
     job = api.submit({"workload": "matmul", "params": {"sizes": [64, 32]}, "measure": measure})
-    found: dict[str, Any] = api.finished(job)
-    return found
+    return api.finished(job)
 
 
 @pytest.mark.parametrize("form", WRITTEN)

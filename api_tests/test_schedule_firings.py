@@ -1,7 +1,5 @@
 """A schedule of each minute on two APIs, with Redis on a clock that the test sets forward: each time fires once."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -106,8 +104,7 @@ def _read(apis):
             answer = apis.ask().http.get("/v1/schedules/minutely")
             return answer.status_code == 200 and answer.json()
 
-    found: dict[str, Any] = eventually(answered, 60, "the schedule is read")
-    return found
+    return eventually(answered, 60, "the schedule is read")
 
 
 def _jobs(http):

@@ -1,7 +1,5 @@
 """Spans sent to an OpenTelemetry collector: one trace from the POST through the queue to each run."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -65,8 +63,6 @@ def collecting():
 @pytest.mark.verify
 @two_cores
 def test_a_trace_spans_client_queue_and_each_run(house):
-    if house is None:
-        pytest.skip("a live service traces to where its owner says")
     body = TINY | {"device": THERE, "measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
     with collecting() as (collector, env), house.another_worker(**env), house.another_api(**env) as (_, api):
         answer = api.http.post("/v1/jobs", json=body, headers={"traceparent": f"00-{TRACE}-{CALLER}-01"})
@@ -99,8 +95,6 @@ def facts(of):
 @pytest.mark.verify
 @two_cores
 def test_an_unreachable_collector_fails_no_job(house):
-    if house is None:
-        pytest.skip("a live service traces to where its owner says")
     env = SENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     with house.another_worker(**env), house.another_api(**env) as (_, api):
         jobs = [api.submit(device=THERE) for _ in range(2)]

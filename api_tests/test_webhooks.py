@@ -1,13 +1,10 @@
 """Webhooks as users see them: a URL in the spec, signed messages at its receiver, and listed deliveries."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,20 +27,17 @@ WAITS = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_a
 @pytest.fixture
 def sending(house, api):
     """An API that sends webhooks, beside one that doesn't, with the same store and worker."""
-    if house is None:
-        pytest.skip("needs an API with a secret, DYNO_URL names a live one")
     with house.another_api(**SENDS) as (_, one):
         yield one
 
 
 def deliveries(api, job):
-    found: list[dict[str, Any]] = api.http.get("/v1/webhook-deliveries", params={"job": job["id"]}).json()["data"]
-    return found
+    return api.http.get("/v1/webhook-deliveries", params={"job": job["id"]}).json()["data"]
 
 
 def is_signed(secret, message):
     """Check the signature with both programs of docs/webhooks.md."""
-    names: dict[str, Any] = {"body": message.body, "headers": message.headers}
+    names = {"body": message.body, "headers": message.headers}
     exec(WITH_THE_LIBRARY.replace("whsec_…", secret), names)  # raises if anything is wrong
     exec(WITHOUT_IT, names)
     is_from_dyno = names["is_from_dyno"]
@@ -75,8 +69,6 @@ def test_a_done_jobs_webhook_is_delivered_after_three_failures(sending, tiny):
 
 
 def test_a_delivery_survives_the_api_that_was_sending_it(house):
-    if house is None:
-        pytest.skip("kills an API, DYNO_URL names a live one")
     env = SENDS | {"DYNO_NAMESPACE": f"webhooks-{uuid.uuid4().hex[:12]}", "DYNO_WEBHOOK_TIMEOUT_S": "5"}
     with Inbox() as inbox:
         with house.another_api(**env) as (process, api):
@@ -94,14 +86,3 @@ def test_a_delivery_survives_the_api_that_was_sending_it(house):
     assert delivery["attempts"][-2]["ended"] is None, "the outcome of the dead process' attempt is unknown"
     assert len(inbox.messages) == sent + 1
     assert {each.headers["webhook-id"] for each in inbox.messages} == {delivery["id"]}
-
-
-def test_webhooks_without_a_secret_or_to_private_addresses_are_refused(api, sending, tiny):
-    for one, url in (
-        (api, "https://hooks.example.org/"),
-        (sending, "http://127.0.0.2/"),
-        (sending, "https://10.0.0.1/"),
-    ):
-        answer = one.http.post("/v1/jobs", json=tiny | {"webhook": url})
-        assert answer.status_code == 422
-        assert {each["pointer"] for each in answer.json()["errors"]} == {"/webhook"}

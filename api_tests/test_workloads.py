@@ -4,10 +4,6 @@ Nearly all of that time is compilation. The jobs of all tests are submitted at o
 and what the result has (`Workload.smoke`).
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from dyno.bench.registry import registry
@@ -73,8 +69,7 @@ def result(api, submitted, test):
         pytest.skip(f"no worker here can run {test[0]} on {test[1]}")
     job = finished(api, submitted[test])
     assert job["status"] == "succeeded", job["failure"]
-    found: dict[str, Any] = api.http.get(job["urls"]["result"]).raise_for_status().json()
-    return found
+    return api.http.get(job["urls"]["result"]).raise_for_status().json()
 
 
 def test_every_workload_is_served_and_declares_a_small_job(described):

@@ -56,32 +56,6 @@ def test_params_that_the_framework_does_not_support_are_named(api):
         assert named(api, {"workload": workload, "params": params, "framework": "jax"}) == params.keys()
 
 
-@pytest.mark.parametrize(
-    ("spec", "pointer", "detail"),
-    [
-        ({"workload": "mnist_cnn", "params": {"batch_size": 100}}, "/params/batch_size", "nearest valid: 96, 104"),
-        ({"workload": "matmul"}, "/replicas", "replicas must be 1"),
-    ],
-)
-def test_invalid_replicas_are_refused_with_the_valid_ones(api, spec, pointer, detail):
-    answer = api.http.post("/v1/jobs", json=spec | {"replicas": 8})
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-spec")
-    (error,) = answer.json()["errors"]
-    assert error["pointer"] == pointer
-    assert detail in error["detail"]
-
-
-def test_a_framework_without_a_worker_is_unsupported_and_the_error_says_how_to_install_it(api):
-    if any("torch" in device["frameworks"] for device in api.http.get("/v1/devices").json()["data"]):
-        pytest.skip("a worker here has torch")
-    answer = api.http.post("/v1/jobs", json={"workload": "matmul", "framework": "torch"})
-    assert (answer.status_code, answer.json()["code"]) == (422, "unsupported")
-    (error,) = answer.json()["errors"]
-    assert (error["pointer"], error["code"]) == ("/framework", "framework-missing")
-    assert "tensorflow" in error["detail"]
-    assert ".[torch]" in error["detail"]
-
-
 def named(api, body):
     """The params that the 422 for `body` names."""
     answer = api.http.post("/v1/jobs", json=body | {"labels": {"wrong": "params"}})

@@ -43,7 +43,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import DYNO_VERSION, queues_served
 from dyno.store.redis import Keys, async_client, sync_client
-from service.state import expected_s
+from service.admission import expected_s
 from workers.heartbeat import FIRST_BEAT
 
 JOBS, REAL_JOBS, EARLIER, WAITING, LOOKS, SEED = 200, 10, 6, 4, 3, 17

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from scipy.sparse.csgraph import connected_components
 
 from dyno.client import Client, Refused, ServerUnreachable
-from dyno.preflight import free_port
+from dyno.processes import free_port
 
 PRODUCT = ("dyno", "service", "workers")
 OTHERS = {"tests": ("tests", "api_tests"), "chaos": ("chaos",), "benchmarks": ("benchmarks",)}

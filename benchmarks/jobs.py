@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.files import Files, Spec, here
 from dyno.bench.devices.environment import hardware_id
-from dyno.cli import render
+from dyno.cli.progress_bars import live_progress
 from dyno.cli.up import run_stack, wait_ready
 from dyno.client import Client, JobNotSucceeded, Refused
 from dyno.models.device import Device
@@ -117,7 +117,7 @@ def run_all(
 def _run(client: Client, spec: Spec) -> Answer:
     began_s = time.monotonic()
     try:
-        with render.live_progress(Console(soft_wrap=True)) as show:
+        with live_progress(Console(soft_wrap=True)) as show:
             result = client.run(spec, show)
     except JobNotSucceeded as error:
         return Answer(reason=error.job.status_reason or str(error.job.status), message=error.detail)

@@ -41,11 +41,11 @@ def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) ->
     text = """The articles' figures are of 2018-19 and of machines lent by Colab; they are history and no pass mark.
         Ours were taken through Dyno's own API, with its defaults (Keras' for what an article leaves open), on the day
         that stands in the row. A time is the median of samples on full batches, warmed up, the first epoch apart; an
-        article's is what Keras printed. In brackets after a baseline: how far the trained model's figure lies from it;
-        `better_than`: by how much its errors are lower, over all signals or characters. Last in each cell the verdict
-        on the times, with their warnings: a time with NOISY_NEIGHBOUR or NO_STEADY_STATE is not to be compared.
-        Verdicts and warnings are those of the version that ran: NOISY (an interval wider than 1 %) is gone, and
-        POW2_ONLY and BATCH_SMALL appear at submit only. An accuracy over several seeds has Student's interval over
+        article's is what Keras printed. In brackets after a reference predictor: how far the trained model's figure
+        lies from it; `better_than`: by how much its errors are lower, over all signals or characters. Last in each
+        cell the verdict on the times, with their warnings: a time with NOISY_NEIGHBOUR or NO_STEADY_STATE is not to be
+        compared. Verdicts and warnings are those of the version that ran: NOISY (an interval wider than 1 %) is gone,
+        and POW2_ONLY and BATCH_SMALL appear at submit only. An accuracy over several seeds has Student's interval over
         them, others have Wilson's over the test set."""
     page, head = prose(text), ("experiment", "the article", "here", "data (train + test)", "reduced")
     for article in dict.fromkeys(experiment.article for experiment in experiments.values()):

@@ -117,7 +117,7 @@ def side_by_side(workload: str, pairs: int) -> dict[str, Any]:
     setup = SETUPS[workload]
     built = compiled(workload, dict(setup.params), {"jit_compile": JIT_COMPILE})
     plain = PLAIN[workload](**setup.sizes)
-    model, data = plain.make(JIT_COMPILE), plain.load(setup.samples)
+    model, data = plain.make(JIT_COMPILE), plain.load(setup.samples).repeated(setup.samples)
 
     def steps_s() -> float:
         begin_s = time.perf_counter()

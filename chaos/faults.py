@@ -86,7 +86,7 @@ class FaultInjector:
     async def _end_redis(self, how: str) -> None:
         """A KILL loses requests and replies in transit, but nothing that was acknowledged.
 
-        With `everysec`, a KILL may lose writes that were acknowledged during a sync (docs/decisions/0009-*.md); Dyno
+        With `everysec`, a KILL may lose writes acknowledged during a sync (docs/dev/decisions/0009-*.md); Dyno
         doesn't promise these. So the proxy holds all traffic until the file is written, 2 s at most: then Redis writes,
         however long a sync takes. With `always`, KILL comes at once.
         """

@@ -16,8 +16,7 @@ import httpx
 
 from chaos.injectors import JumpingClock, Proxy, SmallDisk
 from chaos.plan import API, WORKERS
-from dyno.preflight import free_port
-from dyno.processes import ManagedProcess
+from dyno.processes import ManagedProcess, free_port
 from dyno.settings import Durability
 from dyno.store.embedded import EmbeddedServer
 

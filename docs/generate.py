@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-import yaml
+from pydantic.fields import FieldInfo
 
-from dyno.bench.measure.warning_codes import CODES, WarningCode
+from dyno.bench.measure.warning_codes import CLASSES, CODES, WarningCode
 from dyno.bench.registry import bundled
 from dyno.models.sweep import presets
+from dyno.settings import DATA_DIR, RUN_DIR, Settings
 from dyno.store.redis import Keys
 
 ROOT = Path(__file__).parents[1]
 RATES = ROOT / "docs" / "results" / "recorded" / "alarms.json"
-CLASSES = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
 _OF_RESULTS = [row for row in CODES.values() if not row.at_submit]
 # `{measure.stability.DRIFT_LIMIT:%}` in a text is the value of dyno.bench.measure.stability.DRIFT_LIMIT in per cent.
 CONSTANT = re.compile(r"\{([a-z_.]+)\.([A-Z_]+)(?:\[([^]]+)\])?(?::(.+?))?\}")
@@ -102,20 +102,57 @@ def sweeps() -> str:
     return _table(("preset", "what it shows", "article"), *rows)
 
 
-def alerts() -> str:
-    """The table of alerts in docs/operations.md."""
-    groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "dyno.rules.yml").read_text())["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
-    rows = (
-        (
-            f"[`{each['alert']}`](runbooks.md#{each['alert'].lower()})",
-            each["labels"]["severity"],
-            each.get("for", "at once"),
-            each["annotations"]["description"],
-        )
-        for each in rules
-    )
-    return _table(("alert", "severity", "fires after", "what to do"), *rows)
+# First setting of a section of docs/settings.md -> the section's heading.
+SECTIONS = {
+    "redis_url": "Redis, folders and data",
+    "artifact_url": "Artifacts",
+    "host": "API",
+    "webhook_secret": "Webhooks",
+    "prices": "Advice, history and schedules",
+    "lease_s": "Jobs and workers",
+    "log_format": "Logs and traces",
+}
+
+
+def settings() -> str:
+    """The tables of docs/settings.md, one for each section."""
+    sections: list[tuple[str, list[Sequence[str]]]] = []
+    for name, field in Settings.model_fields.items():
+        if name in SECTIONS:
+            sections.append((SECTIONS[name], []))
+        cells = (f"`DYNO_{name.upper()}`", _default(name, field.default), _bounds(name, field), str(field.description))
+        sections[-1][1].append(cells)
+    head = ("variable", "default", "values", "meaning")
+    return "\n".join(f"## {title}\n\n{_table(head, *rows)}" for title, rows in sections)
+
+
+def _default(name: str, default: Any) -> str:
+    if default is None or default == ():
+        return "none"
+    if isinstance(default, Path):
+        path = str(default).replace(str(DATA_DIR), "~/.local/share/dyno").replace(str(RUN_DIR), "<temp>/dyno")
+        return f"`{path}`"
+    if isinstance(default, tuple):
+        return ", ".join(_quantity(name, each) for each in default)
+    return f"`{str(default).lower()}`" if isinstance(default, bool | str) else _quantity(name, default)
+
+
+def _bounds(name: str, field: FieldInfo) -> str:
+    """The values that a setting may have, if they are a list or have bounds."""
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(field.annotation))
+    limits = {key: getattr(part, key) for part in field.metadata for key in ("ge", "gt", "le") if hasattr(part, key)}
+    words = {"ge": "at least", "gt": "above", "le": "at most"}
+    return ", ".join(f"{words[key]} {_quantity(name, limit)}" for key, limit in limits.items())
+
+
+def _quantity(name: str, value: float) -> str:
+    """A figure of a setting, in the unit that its name ends in."""
+    if name.endswith("_bytes") and value >= 1024:
+        step = min(3, (int(value).bit_length() - 1) // 10)
+        return f"{value / 1024**step:g} {('KiB', 'MiB', 'GiB')[step - 1]}"
+    unit = " s" if name.endswith("_s") else " bytes" if name.endswith("_bytes") else ""
+    return f"{value:,}{unit}" if isinstance(value, int) and value >= 10_000 else f"{value:g}{unit}"
 
 
 def keys() -> str:
@@ -131,8 +168,8 @@ GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
     "README.md": (TABLE, workloads_in_short),
     "docs/workloads.md": (TABLE, workloads),
     "docs/api.md": (re.compile(r"^\| preset \|.*\n(?:\|.*\n)+", re.MULTILINE), sweeps),
-    "docs/architecture.md": (re.compile(r"^\| key \|.*\n(?:\|.*\n)+", re.MULTILINE), keys),
-    "docs/operations.md": (re.compile(r"^\| alert \|.*\n(?:\|.*\n)+", re.MULTILINE), alerts),
+    "docs/dev/architecture.md": (re.compile(r"^\| key \|.*\n(?:\|.*\n)+", re.MULTILINE), keys),
+    "docs/settings.md": (re.compile(r"^## Redis, .*\Z", re.MULTILINE | re.DOTALL), settings),
     "docs/warnings.md": (re.compile(r"^## A: .*\Z", re.MULTILINE | re.DOTALL), warnings),
 }
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
     from dyno.models.job import Job, Status, Validation
     from dyno.models.job_schedule import JobSchedule
-    from dyno.models.result import Artifact, Metric, Result, ResultRow, RunSamples, Verdict
+    from dyno.models.result import Artifact, Metric, Result, RunSamples, Verdict
+    from dyno.models.result_export import ResultRow
     from dyno.models.spec import Spec
     from dyno.models.sweep import Sweep, SweepSummary
     from dyno.models.webhook import Delivery
@@ -31,7 +32,8 @@ _NAMES = {
     "dyno.models.comparison": "Comparison UnfinishedComparison",
     "dyno.models.inventory": "AwayDevice Cordon DeviceStatus WorkerRecord WorkloadEntry",
     "dyno.models.job": "Job Status Validation",
-    "dyno.models.result": "Artifact Metric Result ResultRow RunSamples Verdict",
+    "dyno.models.result": "Artifact Metric Result RunSamples Verdict",
+    "dyno.models.result_export": "ResultRow",
     "dyno.models.job_schedule": "JobSchedule",
     "dyno.models.spec": "Spec",
     "dyno.models.sweep": "Sweep SweepSummary",

@@ -1,9 +1,14 @@
-"""Cancel asyncio tasks reliably."""
+"""Asyncio tasks: cancel them reliably, and repeat work in the background."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
+
+from dyno.errors import StoreUnavailable, StoreUnfit
+
+log = logging.getLogger(__name__)
 
 _AGAIN_AFTER_S = 0.2
 
@@ -27,3 +32,37 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         yield
     finally:
         await cancel_and_wait(task)
+
+
+def repeating(work: Callable[[], Awaitable[None]], every_s: float, name: str) -> AbstractAsyncContextManager[None]:
+    """Do `work` every `every_s` during the block. Its errors are logged, and end no later work.
+
+    `name`: for the log, such as "looking for alarms". While Redis can't keep jobs, one line says so.
+    """
+    return running(_repeat(work, every_s, name))
+
+
+async def _repeat(work: Callable[[], Awaitable[None]], every_s: float, name: str) -> None:
+    is_away = False
+    while True:
+        try:
+            await work()
+            is_away = False
+        except (StoreUnavailable, StoreUnfit) as error:
+            if not is_away:
+                log.warning("%s: waiting for Redis: %s", name, error.detail)
+            is_away = True
+        except Exception:  # such as a damaged key, until maintenance has repaired it
+            log.exception("%s: failed", name)
+        await asyncio.sleep(every_s)
+
+
+@contextmanager
+def one_of_many(name: str) -> Iterator[None]:
+    """Log the block's error, so that the work continues with the others. Raises StoreUnavailable, as all would."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except Exception:
+        log.exception("%s: failed", name)

@@ -9,6 +9,7 @@ DynoError
 │   ├── InvalidBaseline    a request to save a baseline has a wrong field
 │   ├── InvalidSchedule    a request to save a schedule has a wrong field
 │   ├── InvalidSweep   a request for a sweep, or one of its points, has a wrong field
+│   ├── InvalidImport  a line of results to import has a wrong field
 │   └── InvalidKey     a request for a key has a wrong field
 ├── NotComparable      the results share no metric that can be compared; names the fields in which they differ
 ├── NoDeviceFits       no known worker can run the job
@@ -21,6 +22,7 @@ DynoError
 │   └── NoResult       the job failed or was canceled, so it will never have a result
 ├── IdempotencyKeyReused
 ├── JobExpired         the job of an idempotency key is gone, and Dyno makes no second job for the key
+├── KeyExpired         the caller's API key was created with an end, which has passed
 ├── PriorityNotAllowed the caller's API key may not submit jobs of this priority
 ├── LimitReached       the caller's API key has used up one of its limits for now
 │   └── QueueFull      the queue is full for every key: as many jobs wait as the settings allow
@@ -164,8 +166,6 @@ class UnknownDevice(DynoError):
 
 
 class KeyExpired(DynoError):
-    """The API key was created with an end, which has passed."""
-
     code = "key-expired"
 
 

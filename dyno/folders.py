@@ -1,4 +1,4 @@
-"""Folders that are this user's alone, and the folder of device locks, which all users of a host share.
+"""Folders: private ones, the folder of device locks, which all users of a host share, and whether one is writable.
 
 A shared folder is sticky, as /tmp: every user may add files, but change and delete only their own. The owner of a
 shared folder may delete and rename all files in it, so private files never depend on another user's folder.
@@ -74,6 +74,29 @@ def private_folder(shared: Path) -> Path:
     folder = base / f"dyno-{user}"
     make_private(folder)
     return folder
+
+
+def nearest(folder: Path) -> Path:
+    """`folder`, or its nearest parent that exists. Raises OSError if a parent can't be read."""
+    return next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+
+
+def write_error(folder: Path) -> str | None:
+    """Why `folder` can't hold this user's files, or None: it isn't writable, or others can write in it.
+
+    Tries a real write, since root may write despite the folder's mode.
+    """
+    existing = folder
+    try:
+        existing = nearest(folder)
+        if not existing.is_dir():
+            return "it is not a folder" if existing == folder else f"{existing} is not a folder"
+        if existing == folder and (reason := unsafe_reason(folder)):
+            return reason
+        with tempfile.TemporaryDirectory(prefix=".dyno-", dir=existing):
+            return None
+    except OSError as error:
+        return f"{existing} isn't writable: {error.strerror}"
 
 
 def fsync_path(path: Path) -> None:

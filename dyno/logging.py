@@ -14,9 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
-from dyno.errors import TracingMissing
-from dyno.settings import LogFormat, Settings
-from dyno.tracing import Tracer
+from dyno.settings import LogFormat
 
 _encode = json.JSONEncoder(default=str).encode  # `json.dumps` makes an encoder at each call
 PLAIN_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -113,18 +111,3 @@ class JsonFormatter(logging.Formatter):
 
 def _indented(text: str) -> str:
     return "\n".join("  " + escaped(line) for line in text.split("\n"))
-
-
-def tracer_for(settings: Settings, service: str, *, sends_by_itself: bool) -> Tracer:
-    """The tracer for these settings. Without `sends_by_itself`, spans are sent by `flush` only, never in between.
-
-    Raises TracingMissing if OpenTelemetry isn't installed.
-    """
-    if not settings.traces:
-        return Tracer()
-    try:
-        from dyno.otel import OtelTracer
-    except ImportError as error:
-        message = f'DYNO_TRACES is set, but {error.name} is missing; run pip install ".[otel]" in a checkout'
-        raise TracingMissing(message) from error
-    return OtelTracer(service, sends_by_itself=sends_by_itself)

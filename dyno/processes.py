@@ -1,9 +1,11 @@
-"""Dyno's processes on one host: start, restart and stop them."""
+"""Dyno's processes on one host: start, restart and stop them, and find the ports that they may listen on."""
 
 import ctypes
+import errno
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +19,8 @@ from typing import NoReturn
 PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_BACKOFF_S = 30.0
+_LAST_PORT = 65535
+_TRIED_PORTS = 100
 STEADY_S = 60.0  # a process that ran this long starts its back-off anew
 STOP_GRACE_S = 20.0  # a worker needs shutdown_s (1 s here), term_grace_s for its runner, and time to hand back its job
 
@@ -183,3 +187,37 @@ def _signal(part: ManagedProcess, number: signal.Signals) -> None:
 
 def _describe_exit(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that was free a moment ago."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def bind_error(host: str, port: int) -> str | None:
+    """Why a service can't listen there and what to do, or None. Port 0 stands for any free port."""
+    if (error := _listen_error(host, port)) is None:
+        return None
+    if error.errno != errno.EADDRINUSE:
+        return f"can't bind {host}, port {port}: {error.strerror}; choose another with --port or DYNO_HOST"
+    others = range(port + 1, min(port + _TRIED_PORTS, _LAST_PORT) + 1)
+    free = next((other for other in others if _listen_error(host, other) is None), 0)
+    return f"port {port} is taken; try --port {free}"
+
+
+def _listen_error(host: str, port: int) -> OSError | None:
+    """Bind as a server does: with SO_REUSEADDR, and to every address of the name."""
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in addresses:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except OSError as error:
+        return error
+    return None

@@ -106,126 +106,224 @@ def _valid_webhook_secret(value: SecretStr | None) -> SecretStr | None:
 
 
 class Settings(BaseSettings):
+    """docs/settings.md is written from these fields: their defaults, bounds and descriptions (`make docs`).
+
+    A name ends in its unit: `_s` is seconds, `_bytes` is bytes. Links in descriptions are those of the page.
+    """
+
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
 
-    # locations
-    redis_url: Annotated[TextOrNone, AfterValidator(_valid_redis_url)] = (
-        None  # redis://, rediss:// or unix://; None: `dyno up` starts its own server
+    # Redis, folders and data
+    redis_url: Annotated[TextOrNone, AfterValidator(_valid_redis_url)] = Field(
+        None,
+        description="Redis or Valkey: `redis://`, `rediss://` or `unix://`; unset, `dyno up` starts its own server",
     )
-    redis_password: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = (
-        None  # of the user in redis_url, unless that has one itself
+    redis_password: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = Field(
+        None, description="password of the user in `DYNO_REDIS_URL`, unless the URL has one"
     )
-    namespace: Annotated[str, Field(min_length=1)] = (
-        "dyno"  # first part of every key, so that tests and fleets can share a server
+    secrets_dir: PathOrNone = Field(None, description="folder of settings as files")
+    namespace: str = Field(
+        "dyno", min_length=1, description="first part of every Redis key, so that several fleets can share a server"
     )
-    secrets_dir: PathOrNone = None  # files that are named as variables, such as DYNO_REDIS_PASSWORD; they come first
-    data_dir: PathOrNone = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
-    download: bool = False  # download missing data sets from their official addresses
-    workloads_dir: Annotated[Folder | None, BeforeValidator(_none_if_empty)] = None  # more workloads: a file for each
-    run_dir: Path = RUN_DIR  # device locks; one per host, shared by all workers; private files in a folder of each user
-    spool_dir: Folder = DATA_DIR / "spool"  # job outcomes that Redis couldn't take; survives a restart of the host
-    durability: Durability = "everysec"  # how often Redis syncs its file at least; "always": before each reply
+    durability: Durability = Field(
+        "everysec",
+        description="how often Redis syncs its file at least; `always`: before each response; `none`: Redis may keep "
+        "nothing. `dyno up` and compose pass it to Redis. The API accepts nothing new while Redis does less "
+        "([operations.md](operations.md#persistence))",
+    )
+    data_dir: PathOrNone = Field(
+        None,
+        description="folder of full data sets, such as `mnist/train-images-idx3-ubyte.gz`; unset, Keras' cache, then "
+        "the sample that ships ([data.md](data.md))",
+    )
+    download: bool = Field(
+        False, description="`1` lets workers download missing data sets from their official addresses"
+    )
+    workloads_dir: Annotated[Folder | None, BeforeValidator(_none_if_empty)] = Field(
+        None,
+        description="folder of [your own workloads](write-a-workload.md), a file for each; API and workers need the "
+        "same files",
+    )
+    run_dir: Path = Field(
+        RUN_DIR,
+        description="device locks; one folder per host, shared by all workers of all users. A folder that Dyno creates "
+        "has mode 1777. Temporary files of runs are in a private folder of each user in it "
+        "([Users of one host](operations.md#users-of-one-host))",
+    )
+    spool_dir: Folder = Field(
+        DATA_DIR / "spool",
+        description="outbox of a worker: outcomes that Redis couldn't take, until the worker or its successor delivers "
+        "them",
+    )
 
-    # artifacts
-    artifact_url: TextOrNone = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else the API
-    artifact_dir: Folder = DATA_DIR / "artifacts"  # the API's own store, used without artifact_url
-    artifact_max_bytes: Annotated[int, Field(gt=0)] = 2 * 2**30  # of one file
-    artifact_patience_s: Annotated[float, Field(gt=0)] = 300.0  # a worker gives up storing a file after this time
-    api_url: TextOrNone = None  # the API's URL for workers; None: this host, at `port`
+    # Artifacts
+    artifact_url: TextOrNone = Field(
+        None,
+        description="store shared by the API and workers, an fsspec URL such as `file:///srv/dyno`; unset, workers "
+        "upload through the API",
+    )
+    artifact_dir: Folder = Field(
+        DATA_DIR / "artifacts", description="where the API keeps artifacts without `DYNO_ARTIFACT_URL`"
+    )
+    artifact_max_bytes: int = Field(2 * 2**30, gt=0, description="largest file")
+    artifact_patience_s: float = Field(
+        300.0,
+        gt=0,
+        description="how long a worker retries an upload; after that the job still succeeds, with the warning "
+        "ARTIFACTS_NOT_STORED",
+    )
+    api_url: TextOrNone = Field(
+        None, description="where workers find the API; unset, on this host, at the port `DYNO_PORT`"
+    )
 
-    # logs and traces
-    log_format: LogFormat = "plain"  # "json": one object a line
-    access_log: bool = False  # a line for each request
-    traces: bool = False  # send spans to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra `otel`
+    # API
+    host: str = Field("127.0.0.1", description="address that the API binds")
+    port: int = Field(8000, ge=0, le=65535, description="port of the API")
+    require_keys: bool = Field(
+        False,
+        description="refuse every request without a key, even before the first key exists; set it on every API that "
+        "other hosts reach",
+    )
+    allow_unauthenticated: bool = Field(
+        False, description="let the API bind an address other than loopback before the first key exists"
+    )
+    allowed_hosts: Annotated[tuple[HostName, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        (),
+        description="host names besides loopback's that requests may use before the first key exists, without a port: "
+        "`dyno.lan,api`",
+    )
+    cors_origins: Annotated[tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        (), description="origins whose pages may read responses: `https://a.example.org,https://b.example.org`"
+    )
+    tls_cert_file: PathOrNone = Field(
+        None, description="PEM file of the certificate, with its chain; with the key's file, the API serves TLS"
+    )
+    tls_key_file: PathOrNone = Field(None, description="PEM file of the certificate's key, without a password")
+    processes: int = Field(1, ge=1, le=256, description="API processes that share the port; `dyno serve --processes`")
+    max_connections: int = Field(
+        4000,
+        ge=1,
+        le=1_000_000,
+        description="maximum number of connections of one process; half of the process' open files if that is less",
+    )
+    max_streams: int = Field(
+        1000,
+        gt=0,
+        description="maximum number of open streaming responses (events and followed logs); a quarter of the "
+        "connections if that is less. Each key has a quarter of them",
+    )
+    max_queued: int = Field(100_000, ge=0, description="maximum number of queued jobs")
+    max_sweep_jobs: int = Field(200, ge=1, le=1000, description="maximum number of jobs of one sweep")
+    max_schedules: int = Field(100, ge=0, description="maximum number of [schedules](api.md#schedules) of one key")
+    key_queue_share: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="part of `DYNO_MAX_QUEUED` that the queued jobs of one key may take, unless the key has its own "
+        "limit",
+    )
+    key_expires_in_s: Annotated[int | None, Field(ge=60), BeforeValidator(_none_if_empty)] = Field(
+        None, description="longest `expires_in_s` of the jobs of a key, unless the key has its own limit"
+    )
+    key_stored_jobs: Annotated[int | None, Field(ge=1), BeforeValidator(_none_if_empty)] = Field(
+        None,
+        description="maximum number of stored jobs of one key that are done, imported ones too, unless the key has its "
+        "own limit; beyond, the API deletes the first of them",
+    )
+    max_done: Annotated[int | None, Field(ge=0), BeforeValidator(_none_if_empty)] = Field(
+        None,
+        description="maximum number of stored jobs that are done; beyond, the API deletes the first of the key with "
+        "the most",
+    )
+    max_store_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
+        None,
+        description="memory that Redis may use and reserve before the API deletes the first done jobs of the key with "
+        "the most bytes; set it below Redis' `maxmemory`",
+    )
+    max_body_bytes: int = Field(64 * 1024, ge=1024, le=2**24, description="largest JSON body")
+    max_import_bytes: int = Field(4 * 2**20, ge=1024, le=2**28, description="largest body of results to import")
+    max_head_bytes: int = Field(16 * 1024, ge=1024, le=2**20, description="largest request line with its headers")
+    head_timeout_s: float = Field(
+        10.0,
+        gt=0,
+        le=600,
+        description="time for a request's head, from its first byte or from the opening of the connection",
+    )
+    body_timeout_s: float = Field(10.0, gt=0, le=600, description="time for a JSON body")
 
-    # the API
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    processes: Annotated[int, Field(ge=1, le=256)] = 1  # API processes that share the port
-    allow_unauthenticated: bool = False  # let the API bind other addresses than loopback while there are no keys
-    require_keys: bool = False  # every request needs a key, even before the first key is made
-    allowed_hosts: Annotated[
-        tuple[HostName, ...], NoDecode, BeforeValidator(_split_at_commas)
-    ] = ()  # accepted Host names besides loopback's while no key is needed, without a port: "dyno.lan,api"
-    max_body_bytes: Annotated[int, Field(ge=1024, le=2**24)] = 64 * 1024  # of a JSON body; files: artifact_max_bytes
-    max_import_bytes: Annotated[int, Field(ge=1024, le=2**28)] = 4 * 2**20  # of a body with results to import
-    max_head_bytes: Annotated[int, Field(ge=1024, le=2**20)] = 16 * 1024  # of a request line with its headers
-    max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 4000  # at most half of the process's open-file limit
-    head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from the head's first byte, or from the connect
-    body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for a whole JSON body
-    max_queued: Annotated[int, Field(ge=0)] = 100_000
-    max_sweep_jobs: Annotated[int, Field(ge=1, le=1000)] = 200  # jobs of one sweep
-    max_schedules: Annotated[int, Field(ge=0)] = 100  # schedules of one key
-    key_queue_share: Annotated[float, Field(gt=0, le=1)] = (
-        0.25  # of max_queued: queued jobs of one key, unless the key has a limit of its own
-    )
-    key_expires_in_s: Annotated[int | None, Field(ge=60), BeforeValidator(_none_if_empty)] = (
-        None  # longest time that results of a key's jobs are kept, unless the key has a limit of its own
-    )
-    key_stored_jobs: Annotated[int | None, Field(ge=1), BeforeValidator(_none_if_empty)] = (
-        None  # done jobs of one key, imported ones too; beyond, its first are deleted; unless the key has its own limit
-    )
-    max_done: Annotated[int | None, Field(ge=0), BeforeValidator(_none_if_empty)] = (
-        None  # done jobs stored; beyond, the first of the key with the most are deleted; None: they expire only
-    )
-    max_store_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = (
-        None  # used and reserved memory of Redis; beyond, the first jobs of the key with the most bytes are deleted
-    )
-    cors_origins: Annotated[
-        tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)
-    ] = ()  # "https://a.org,https://b.org"
-    tls_cert_file: PathOrNone = None  # PEM, with the chain; set both files and the API speaks TLS itself
-    tls_key_file: PathOrNone = None
-    max_streams: Annotated[int, Field(gt=0)] = 1000  # maximum number of open streaming responses (events, logs)
-
-    # webhooks
-    webhook_secret: Annotated[SecretStr | None, AfterValidator(_valid_webhook_secret)] = (
-        None  # "whsec_…"; None: jobs may not have webhooks
+    # Webhooks
+    webhook_secret: Annotated[SecretStr | None, AfterValidator(_valid_webhook_secret)] = Field(
+        None, description="`whsec_…`: switches webhooks on ([webhooks.md](webhooks.md))"
     )
     webhook_allowed_hosts: Annotated[
         tuple[Annotated[str, AfterValidator(allowed_host)], ...], NoDecode, BeforeValidator(_split_at_commas)
-    ] = ()  # receivers that may use http and private addresses: "hooks.lan,127.0.0.1:9000"
-    webhook_retry_s: RetryDelays = (
-        5.0,
-        300.0,
-        1800.0,
-        7200.0,
-        14400.0,
-        21600.0,
-        32400.0,
-    )  # each varied by up to a tenth; together about a day
-    webhook_timeout_s: Seconds = 15.0  # for one attempt, from the name lookup to the response
-    webhook_every_s: Seconds = 1.0  # how often an API looks for due deliveries
+    ] = Field((), description="hosts that may be private and plain http: `hooks.lan,127.0.0.1:9000`")
+    webhook_retry_s: RetryDelays = Field(
+        (5.0, 300.0, 1800.0, 7200.0, 14400.0, 21600.0, 32400.0),
+        description="delays between attempts, each varied by a tenth; the default takes about a day",
+    )
+    webhook_timeout_s: Seconds = Field(15.0, description="time for one attempt, from the name lookup to the response")
+    webhook_every_s: Seconds = Field(1.0, description="how often an API looks for due deliveries")
 
-    # advice
-    prices: Prices = ()  # of a device-hour: {"gpu:0@host": 2.5, "gpu:1": 2, "NVIDIA H200": 3.9}
+    # Advice, history and schedules
+    prices: Prices = Field(
+        (),
+        description="prices of a device-hour for the [advice](api.md#advice), as JSON: "
+        '`{"gpu:0@host": 2.5, "gpu:1": 2, "NVIDIA H200": 3.9}`. A device\'s id with its host counts before its id, and '
+        "that before its model",
+    )
+    alarms_every_s: SecondsOrZero = Field(
+        600.0,
+        description="how often one API looks for new alarms in the [history](api.md#history), and reruns their jobs; "
+        "0: never",
+    )
+    schedules_every_s: Seconds = Field(1.0, description="how often an API looks for schedules that are due")
 
-    # the history
-    alarms_every_s: SecondsOrZero = 600.0  # how often one API looks for new alarms, and reruns their jobs; 0: never
+    # Jobs and workers
+    lease_s: Seconds = Field(30.0, description="a lease runs out after this time without a heartbeat")
+    heartbeat_s: Seconds = Field(2.0, description="time between heartbeats")
+    reap_every_s: Seconds = Field(5.0, description="how often processes look for leases that ran out")
+    stall_s: Seconds = Field(300.0, description="a runner without progress for this long is killed (`stalled`)")
+    term_grace_s: SecondsOrZero = Field(2.0, description="time between TERM and KILL of a runner's process group")
+    device_ttl_s: Seconds = Field(15.0, description="a device whose worker hasn't reported for this long isn't offered")
+    shutdown_s: SecondsOrZero = Field(
+        30.0, description="time that a worker has after TERM to finish its job; then it hands the job back"
+    )
+    hostname: Annotated[DeviceHost | None, BeforeValidator(_none_if_empty)] = Field(
+        None,
+        description="this host's name in the ids of its devices; each machine needs its own; unset, the system's name",
+    )
+    worker_start: Literal["auto", "fork", "spawn"] = Field(
+        "auto", description="how runners start; `auto`: fork if the self-test passes"
+    )
+    reserved_cores: TextOrNone = Field(
+        None,
+        description="cores kept free of benchmarks, such as `0` or `0,4`; `none`: no core; unset, `dyno up` reserves "
+        "one of four or more ([operations.md](operations.md#reserved-cores))",
+    )
+    runner_memory_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
+        None, description="memory that a run may have; unset, that of the host or the container"
+    )
+    runner_max_tasks: int = Field(4096, gt=0, description="processes and threads that a run may have at once")
+    runner_files_bytes: int = Field(
+        16 * 2**30,
+        gt=0,
+        description="disk space of a run, including the job's artifacts and initial weights; at most 10,000 files. "
+        "Each variant of a comparison has its own limit",
+    )
+    runner_env: Annotated[tuple[RunnerVariable, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        (),
+        description="variables of the worker that its runs get besides "
+        "[those of Python and the frameworks](write-a-workload.md#environment-variables): names, and prefixes with "
+        "`*`, such as `HF_HOME,LAB_*`",
+    )
 
-    # schedules
-    schedules_every_s: Seconds = 1.0  # how often an API looks for schedules that are due
-
-    # the life of a job
-    lease_s: Seconds = 30.0
-    heartbeat_s: Seconds = 2.0
-    reap_every_s: Seconds = 5.0
-    stall_s: Seconds = 300.0  # the worker kills a runner that sends no frame for this long
-    term_grace_s: SecondsOrZero = 2.0  # between TERM and KILL of a runner's process group
-    device_ttl_s: Seconds = 15.0  # the API doesn't list a device whose worker hasn't reported for this long
-    shutdown_s: SecondsOrZero = 30.0
-
-    # workers
-    hostname: Annotated[DeviceHost | None, BeforeValidator(_none_if_empty)] = None  # in device ids; None: the system's
-    worker_start: Annotated[str, Field(pattern="^(auto|fork|spawn)$")] = "auto"
-    runner_memory_bytes: Annotated[int | None, Field(gt=0)] = None  # None: all memory of the host or the container
-    runner_max_tasks: Annotated[int, Field(gt=0)] = 4096  # processes and threads; TensorFlow has six threads per core
-    runner_files_bytes: Annotated[int, Field(gt=0)] = 16 * 2**30  # of one run's files and its job's input files
-    runner_env: Annotated[
-        tuple[RunnerVariable, ...], NoDecode, BeforeValidator(_split_at_commas)
-    ] = ()  # further variables of a worker that its runners get: "HF_HOME,LAB_*"
-    reserved_cores: TextOrNone = (
-        None  # a cpulist kept free of runners for API, Redis and supervisors, or "none"; None: `dyno up` chooses
+    # Logs and traces
+    log_format: LogFormat = Field("plain", description="`json`: one object a line")
+    access_log: bool = Field(False, description="`1`: one line per request")
+    traces: bool = Field(
+        False,
+        description="`1`: send OpenTelemetry spans; needs the extra `otel` ([operations.md](operations.md#traces))",
     )
 
 

@@ -23,7 +23,8 @@ from dyno.errors import DynoError
 from dyno.formatting import format_quantity, spreadsheet_cell
 from dyno.models import sweep as sweep_model
 from dyno.models.job import Job, Status
-from dyno.models.result import Result, ResultRow, ResultSummary, RunSamples, VariantName
+from dyno.models.result import Result, ResultSummary, RunSamples, VariantName
+from dyno.models.result_export import ResultRow
 from dyno.models.spec import Spec
 
 Row = Mapping[str, JsonValue]

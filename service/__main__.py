@@ -31,9 +31,9 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client.multiprocess import mark_process_dead
 
-from dyno import errors, preflight
+from dyno import errors
 from dyno.logging import set_up_logging
-from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
+from dyno.processes import ManagedProcess, Stack, bind_error, interrupt_on_signals
 from dyno.settings import Settings, WrongSettings, load_settings
 from service import anonymous_access, middleware, state
 from service.app import create_app
@@ -106,7 +106,7 @@ def main(words: Sequence[str]) -> int:
                 "or set DYNO_ALLOW_UNAUTHENTICATED=true to serve every client without a key",
                 2,
             )
-        if options.socket is None and (wrong := preflight.bind_error(settings.host, settings.port)):
+        if options.socket is None and (wrong := bind_error(settings.host, settings.port)):
             return _refuse(wrong, 3)
         if options.socket is None and settings.processes > 1:
             return _serve_with_children(settings)
@@ -115,7 +115,7 @@ def main(words: Sequence[str]) -> int:
     except errors.DynoError as error:
         return _refuse(error.detail, 1)
     gc.collect()
-    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/decisions/0016)
+    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/dev/decisions/0016)
     certificate = CertificateWatch.of(settings, app.state.meter)
     server = Server(_config(app, settings), app.state.stopping, certificate, prints=options.number == 1)
     server.run(None if options.socket is None else [socket.socket(fileno=options.socket)])

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dyno import artifact_store, errors, webhook_url
-from dyno.bench.contract import Estimate, Params
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.contract import Estimate, Params, Workload
+from dyno.bench.registry import resolve
+from dyno.bench.training.workload import TrainingParams
 from dyno.formatting import format_quantity
 from dyno.models.device import Device, device_class, fits
 from dyno.models.inventory import DeviceStatus
@@ -258,6 +259,20 @@ def _why(reason: errors.DynoError) -> str:
     if not isinstance(reason, errors.InvalidSpec):
         return reason.detail
     return "; ".join(dict.fromkeys(error.detail for error in reason.errors))
+
+
+def expected_s(workloads: Mapping[str, Workload], spec: Spec, device: Device) -> float | None:
+    """The estimated time of all runs of all variants, without any history; None if the job can't run on `device`.
+
+    Also None for a job that another version queued and this one can't read: the worker that claims it reports why.
+    """
+    try:
+        arms = [resolve(arm, workloads) for arm in spec.arms]
+    except (errors.UnknownWorkload, errors.InvalidSpec):
+        return None
+    if not all(arm.spec.framework in device.frameworks and arm.can_run(device) for arm in arms):
+        return None
+    return sum(arm.estimate(device).in_all_s(arm.spec.measure) for arm in arms)
 
 
 def timeout_warning(expected_s: float, timeout_s: float) -> SpecWarning:

@@ -9,8 +9,8 @@ from fastapi import Depends, FastAPI
 
 from dyno.artifact_store import service_store
 from dyno.bench.registry import registry
-from dyno.logging import tracer_for
 from dyno.settings import Settings
+from dyno.tracing import tracer_for
 from service import auth, dependencies, docs, health, middleware, openapi, pages, problems
 from service.advice import routes as advice
 from service.artifacts import routes as artifacts
@@ -69,7 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # FastAPI's pages load their scripts from a CDN, and a benchmark host may be offline
         redoc_url=None,
         redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # Dyno's own: docs/decisions/0021-*.md
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # Dyno's own: docs/dev/decisions/0021-*.md
     )
     app.state.stopping = stopping
     of_jobs = (jobs, schedules, events, artifacts)

@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from fastapi import Depends, Header, Path, Query, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
-from pydantic import AwareDatetime, BeforeValidator, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
 from dyno.artifact_store import is_artifact_name
@@ -140,9 +140,28 @@ async def _attempt_token(request: Request) -> str:
 
 
 async def _submission(request: Request, state: Annotated[State, Depends(_state)]) -> validation.JobRequest:
-    raw = await validation.read_body(request, state.settings)
-    document, faults = validation.parse_json(raw)
+    document, faults = await validation.read_json(request, state.settings)
     return validation.validate_job(document, faults, state.workloads)
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_model(
+    model: type[_Model], refusal: type[InvalidSpec]
+) -> Callable[[Request, State], Coroutine[Any, Any, _Model]]:
+    """A dependency: the body as a `model`. It raises `refusal` with every wrong field."""
+
+    async def read(request: Request, state: Annotated[State, Depends(_state)]) -> _Model:
+        document, faults = await validation.read_json(request, state.settings)
+        return validation.validate_model(model, document, faults, refusal)
+
+    return read
+
+
+def takes(schema: Mapping[str, Any], media_type: str = validation.JSON) -> dict[str, Any]:
+    """The body that a route reads by itself, for its `openapi_extra`."""
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
 
 
 async def _preferred_wait_s(

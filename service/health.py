@@ -6,7 +6,8 @@ GET /metrics has counters and gauges of the store, and the requests and connecti
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import anyio.to_thread
@@ -18,6 +19,7 @@ from pydantic import BaseModel, Field
 
 from dyno.artifact_store import DiskSpace
 from dyno.errors import StoreUnavailable
+from dyno.models.inventory import WorkerRecord
 from dyno.models.job import DONE, FailureClass, Status
 from dyno.models.spec import DeviceKind
 from dyno.models.webhook import DeliveryStatus, Outcome
@@ -120,34 +122,38 @@ async def _read_readiness(state: State) -> dict[str, bool]:
     return {"store": is_fit, "artifact_store": not await state.readiness.artifact_store.latest()}
 
 
+@dataclass(frozen=True)
 class Scrape:
     """The metrics of one response. Only the names in `workloads` become labels. `ready`: by part, as in `readyz`."""
 
-    def __init__(
-        self,
-        meter: middleware.HttpMetrics,
-        tally: StoreMetrics | None,
-        ready: Mapping[str, bool],
-        disk: DiskSpace | None,
-        workloads: Collection[str],
-    ) -> None:
-        self._meter, self._tally, self._ready, self._workloads = meter, tally, ready, workloads
-        self._disk = disk
+    meter: middleware.HttpMetrics
+    tally: StoreMetrics | None
+    ready: Mapping[str, bool]
+    disk: DiskSpace | None
+    workloads: Collection[str]
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._meter.collect()
-        yield GaugeMetricFamily("dyno_store_up", "Whether Redis answered this scrape", value=self._tally is not None)
-        ready = GaugeMetricFamily("dyno_ready", "Whether this part is ready, as in /readyz", labels=["part"])
-        for part, is_ready in self._ready.items():
-            ready.add_metric([part], is_ready)
-        yield ready
-        if self._disk is not None:
-            yield from _disk(self._disk)
-        if self._tally is not None:
-            yield from _memory(self._tally)
-            yield from _standing(self._tally)
-            yield from _counters(self._tally, self._workloads)
-            yield from _histograms(self._tally, self._workloads)
+        yield from self.meter.collect()
+        yield GaugeMetricFamily("dyno_store_up", "Whether Redis answered this scrape", value=self.tally is not None)
+        parts = (((part,), is_ready) for part, is_ready in self.ready.items())
+        yield _gauge("dyno_ready", "Whether this part is ready, as in /readyz", ["part"], parts)
+        if self.disk is not None:
+            yield from _disk(self.disk)
+        if self.tally is not None:
+            yield from _memory(self.tally)
+            yield from _standing(self.tally)
+            yield from _counters(self.tally, self.workloads)
+            yield from _histograms(self.tally, self.workloads)
+
+
+def _gauge(
+    name: str, help_text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
+) -> GaugeMetricFamily:
+    """A gauge with a value for each combination of labels."""
+    family = GaugeMetricFamily(name, help_text, labels=labels)
+    for label_values, value in values:
+        family.add_metric(label_values, value)
+    return family
 
 
 def _memory(tally: StoreMetrics) -> Iterator[Metric]:
@@ -169,42 +175,25 @@ def _disk(space: DiskSpace) -> Iterator[Metric]:
 
 
 def _standing(tally: StoreMetrics) -> Iterator[Metric]:
-    jobs = GaugeMetricFamily("dyno_jobs", "Stored jobs, by status", labels=["status"])
-    for status, number in tally.jobs.items():
-        jobs.add_metric([status], number)
-    depths = GaugeMetricFamily(
-        "dyno_queue_depth", "Queued jobs, by queue; an empty queue has no series", labels=["queue"]
-    )
-    for queue, depth in tally.queues.items():
-        depths.add_metric([queue], depth)
-    oldest = GaugeMetricFamily(
+    by_status = (((status,), number) for status, number in tally.jobs.items())
+    yield _gauge("dyno_jobs", "Stored jobs, by status", ["status"], by_status)
+    by_queue = (((queue,), depth) for queue, depth in tally.queues.items())
+    yield _gauge("dyno_queue_depth", "Queued jobs, by queue; an empty queue has no series", ["queue"], by_queue)
+    yield GaugeMetricFamily(
         "dyno_oldest_queued_seconds", "Age of the oldest queued job; 0 without one", value=tally.oldest_wait_s
     )
     states = Counter((device.kind, worker.state) for device, worker in tally.devices)
-    devices = GaugeMetricFamily(
-        "dyno_devices", "Devices of live workers, by the worker's state", labels=["kind", "state"]
-    )
-    for labels, number in states.items():
-        devices.add_metric(labels, number)
-    busy = GaugeMetricFamily(
-        "dyno_device_busy", "Whether the device's worker runs a job or waits for its lock", labels=["device", "kind"]
-    )
-    held = GaugeMetricFamily(
-        "dyno_device_held", "Whether another process uses the device while jobs wait for it", labels=["device", "kind"]
-    )
-    hung = GaugeMetricFamily(
-        "dyno_device_hung", "Whether a runner that hangs still uses the device", labels=["device", "kind"]
-    )
-    for device, worker in tally.devices:
-        busy.add_metric([device.full_id, device.kind], worker.state == "busy")
-        held.add_metric([device.full_id, device.kind], worker.held_by is not None)
-        hung.add_metric([device.full_id, device.kind], worker.held_by is not None and worker.held_by.hung)
-    outboxes = GaugeMetricFamily(
-        "dyno_outbox_results", "Results on a host's disk that Redis hasn't taken", labels=["host"]
-    )
-    for host, number in tally.outboxes.items():
-        outboxes.add_metric([host], number)
-    yield from (jobs, depths, oldest, devices, busy, held, hung, outboxes)
+    yield _gauge("dyno_devices", "Devices of live workers, by the worker's state", ["kind", "state"], states.items())
+    flags: list[tuple[str, str, Callable[[WorkerRecord], bool]]] = [
+        ("busy", "Whether the device's worker runs a job or waits for its lock", lambda w: w.state == "busy"),
+        ("held", "Whether another process uses the device while jobs wait for it", lambda w: w.held_by is not None),
+        ("hung", "Whether a runner that hangs still uses the device", lambda w: bool(w.held_by and w.held_by.hung)),
+    ]
+    for flag, help_text, is_set in flags:
+        by_device = (((device.full_id, device.kind), is_set(worker)) for device, worker in tally.devices)
+        yield _gauge(f"dyno_device_{flag}", help_text, ["device", "kind"], by_device)
+    by_host = (((host,), number) for host, number in tally.outboxes.items())
+    yield _gauge("dyno_outbox_results", "Results on a host's disk that Redis hasn't taken", ["host"], by_host)
 
 
 def _counters(tally: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
@@ -217,20 +206,8 @@ def _counters(tally: StoreMetrics, workloads: Collection[str]) -> Iterator[Metri
         ("lost", "dyno_leases_lost", "Leases that expired during a job", ["kind"], [(kind,) for kind in KINDS]),
         ("repaired", "dyno_index_repairs", "Repairs of jobs' indexes", ["kind"], [(kind,) for kind in REPAIRS]),
         ("firing", "dyno_schedule_firings", "Due times of schedules", ["outcome"], [(outcome,) for outcome in FIRINGS]),
-        (
-            "webhook",
-            "dyno_webhooks",
-            "Finished webhook deliveries",
-            ["status"],
-            [(delivered,) for delivered in _DELIVERED],
-        ),
-        (
-            "webhook_attempt",
-            "dyno_webhook_attempts",
-            "Delivery attempts",
-            ["outcome"],
-            [(outcome,) for outcome in Outcome],
-        ),
+        ("webhook", "dyno_webhooks", "Finished webhook deliveries", ["status"], [(status,) for status in _DELIVERED]),
+        ("webhook_attempt", "dyno_webhook_attempts", "Delivery attempts", ["outcome"], [(o,) for o in Outcome]),
     ]
     for what, name, help_text, labels, expected in counters:
         family = CounterMetricFamily(name, help_text, labels=labels)

@@ -1,12 +1,14 @@
-"""The four most frequent requests, answered without FastAPI's routing, dependencies and serializing.
+"""The responses with stored jobs and results, and the four most frequent requests, answered in front of FastAPI.
 
-They are `POST /v1/jobs`, `GET /v1/jobs`, `GET /v1/jobs/{job_id}` and `GET /v1/jobs/{job_id}/result`. A request with an
-option (a filter, `wait`, `Prefer`, a repeated header) goes on to the route in `service/jobs/routes.py`. The route
-declares the contract and answers every request in the same way; tests/service/test_hot_routes.py compares the two.
+These are `POST /v1/jobs`, `GET /v1/jobs`, `GET /v1/jobs/{job_id}` and `GET /v1/jobs/{job_id}/result`, without FastAPI's
+routing, dependencies and serializing. A request with an option (a filter, `wait`, `Prefer`, a repeated header) goes on
+to the route in `service/jobs/routes.py`. The route declares the contract and answers every request with the same
+responses; tests/service/test_hot_routes.py compares the two.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
@@ -15,11 +17,84 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dyno.errors import DynoError
 from dyno.logging import current_job_id
+from dyno.models.job import Job
+from dyno.store.jobs import Submitted
+from dyno.store.pages import RecordPage
+from dyno.store.records import StoredJob
 from dyno.store.redis import JOB_ID
-from service import problems, streaming, submission, validation
+from dyno.store.results import RESULT_SHAPE, StoredResult
+from service import middleware, problems, streaming, submission, validation
 from service.auth import authorize, likely_viewer
-from service.responses import DEFAULT_LIMIT, job_response, list_response, result_response
+from service.dependencies import etag_matches
 from service.state import State
+
+JSON = "application/json"
+DEFAULT_LIMIT = 50  # jobs on a page
+_NO_WEIGHT = re.compile(r"q\s*=\s*0(\.0{0,3})?")
+# A result never changes, but another version of Dyno may show more of its fields. The weak ETag identifies the result,
+# compressed or not.
+_RESULT_HEADERS = {
+    "ETag": f'W/"{RESULT_SHAPE}"',
+    "Cache-Control": "private, max-age=86400, immutable",
+    "Vary": "Accept-Encoding",
+}
+_GZIP_HEADERS = _RESULT_HEADERS | {"Content-Encoding": "gzip"}
+
+
+def job_etag(job: Job | StoredJob) -> str:
+    """A weak ETag: the same version of a record may be shown with another position in the queue."""
+    return f'W/"{job.version}"'
+
+
+async def accepted_job(state: State, submitted: Submitted, preferred_wait_s: int | None) -> Response:
+    """202 with the job once it is done, or as it is after `preferred_wait_s`."""
+    job, headers = submitted.stored, dict[str, str]()
+    if preferred_wait_s:
+        job = await streaming.wait_until_done(state, job, preferred_wait_s)
+        if middleware.held_back.get():
+            headers["Preference-Applied"] = f"wait={preferred_wait_s}"
+    if submitted.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    if not job.done:
+        headers["Retry-After"] = str(streaming.POLL_AFTER_S)
+    headers |= {"Location": f"/v1/jobs/{job.id}", "ETag": job_etag(job)}
+    return Response(job.document, 202, headers, JSON)
+
+
+def job_response(job: StoredJob, if_none_match: str | None, more: Mapping[str, str] | None = None) -> Response:
+    """200, or 304 if the caller has this version. `more`: further headers."""
+    headers = {"ETag": job_etag(job), "Cache-Control": "no-cache", **(more or {})}
+    if etag_matches(if_none_match, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(job.document, 200, headers, JSON)
+
+
+def result_response(result: StoredResult, if_none_match: str | None, accept_encoding: str) -> Response:
+    """200, or 304 if the caller has the result. A client that accepts gzip gets it compressed."""
+    if etag_matches(if_none_match, _RESULT_HEADERS["ETag"]):
+        return Response(status_code=304, headers=_RESULT_HEADERS)
+    if accepts_gzip(accept_encoding) and (packed := result.gzip):
+        return Response(packed, 200, _GZIP_HEADERS, JSON)
+    return Response(result.document, 200, _RESULT_HEADERS, JSON)
+
+
+@lru_cache(maxsize=64)  # a client sends the same value with each request
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether the header's value lists gzip or `*`, with a weight above 0. An explicit gzip counts more than `*`."""
+    weights: dict[str, bool] = {}
+    for part in accept_encoding.lower().split(","):
+        coding, *parameters = (word.strip() for word in part.split(";"))
+        weights[coding] = not any(_NO_WEIGHT.fullmatch(parameter) for parameter in parameters)
+    return weights.get("gzip", weights.get("x-gzip", weights.get("*", False)))
+
+
+def list_response(page: RecordPage[StoredJob]) -> Response:
+    """One page of jobs. The caller adds the link to the next."""
+    data = ",".join([stored.document for stored in page.data])
+    cursor = "null" if page.next_cursor is None else f'"{page.next_cursor}"'
+    more = "true" if page.has_more else "false"
+    return Response(f'{{"data":[{data}],"next_cursor":{cursor},"has_more":{more}}}', media_type=JSON)
+
 
 _LIMIT = re.compile(rb"limit=([1-9][0-9]?)")
 _KEY = re.compile(rb"[\x20-\x7e]{1,255}")
@@ -89,10 +164,10 @@ def _has_plain_headers(scope: Scope) -> bool:
 async def _submit(request: Request, state: State) -> Response:
     caller = await authorize(request)
     key = request.headers.get("idempotency-key")
-    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
+    document, faults = await validation.read_json(request, state.settings)
     job_request = validation.validate_job(document, faults, state.workloads)
     submitted = await submission.submit(state.seen_by(caller.viewer), job_request, key)
-    return await streaming.accepted_job(state, submitted, None)
+    return await accepted_job(state, submitted, None)
 
 
 async def _job(request: Request, state: State) -> Response:

@@ -121,6 +121,9 @@ def hide_store_details() -> Iterator[None]:
         raise StoreUnavailable("Redis is unavailable") from error
 
 
+# What every route with a JSON body refuses.
+OF_BODY = ("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type")
+
 # code -> (status, title). Codes are for programs and never change; a test checks that the table is complete.
 PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed-body": (400, "The body is malformed"),
@@ -272,7 +275,10 @@ def problem(
 
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route for OpenAPI: one entry per status, which lists its codes."""
+    """The `responses` of a route for OpenAPI: one entry per status, which lists its codes.
+
+    `service/openapi` adds the codes that every route has, such as `invalid-request` and `store-unavailable`.
+    """
     responses: dict[int | str, dict[str, Any]] = {}
     for code in codes:
         status, _ = PROBLEMS[code]
@@ -285,24 +291,28 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     """Turn every error of `app` into a problem, including the framework's errors and unexpected exceptions."""
     app.state.routes = routes
-    app.add_exception_handler(DynoError, _of_dyno)
-    app.add_exception_handler(HTTPException, _of_http)
-    app.add_exception_handler(RequestValidationError, _of_parameters)
-    app.add_exception_handler(ClientDisconnect, _of_disconnect)
-    app.add_exception_handler(Exception, _unexpected)
+    for kind in (DynoError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, respond)
 
 
 async def respond(request: Request, error: Exception) -> Response:
-    """The problem for an error that a route raised."""
-    if isinstance(error, DynoError):
-        return await _of_dyno(request, error)
-    if isinstance(error, RequestValidationError):
-        return await _of_parameters(request, error)
-    return await (_of_disconnect if isinstance(error, ClientDisconnect) else _unexpected)(request, error)
+    """The problem for an error that a route or the framework raised."""
+    match error:
+        case DynoError():
+            return _of_dyno(request, error)
+        case HTTPException():
+            return _of_http(request, error)
+        case RequestValidationError():
+            return _of_parameters(error)
+        case ClientDisconnect():  # the service isn't at fault and can't respond
+            return problem("bad-request", "the client disconnected before the end of the body")
+        case _:
+            # Starlette raises the error again after this response; the server then logs the traceback and closes the
+            # connection. `Connection: close` tells the client, whose next request on it would be lost.
+            return problem("internal-error", _INTERNAL, headers={"Connection": "close"})
 
 
-async def _of_dyno(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DynoError)
+def _of_dyno(request: Request, error: DynoError) -> Response:
     status, _ = PROBLEMS.get(error.code, PROBLEMS["dyno-error"])
     if status == HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _TELLING:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -349,8 +359,7 @@ _AT = {
 }
 
 
-async def _of_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+def _of_http(request: Request, error: HTTPException) -> Response:
     code = _HTTP_CODES.get(error.status_code, "bad-request")
     headers, detail = dict(error.headers or {}), error.detail
     if code == "method-not-allowed":
@@ -367,25 +376,13 @@ def _methods(request: Request) -> list[str]:
     return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
-async def _of_parameters(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
+def _of_parameters(error: RequestValidationError) -> Response:
     faults = (
         FieldError(reduce(pointer, fault["loc"], ""), fault["type"].replace("_", "-"), validation_message(fault))
         for fault in error.errors()
     )
     errors = list(dict.fromkeys(faults))  # two dependencies of a route may report the same parameter
     return problem("invalid-request", _summary(errors), errors=errors)
-
-
-async def _of_disconnect(request: Request, error: Exception) -> Response:
-    """The client disconnected before it sent the whole body, so the service isn't at fault and can't respond."""
-    return problem("bad-request", "the client disconnected before the end of the body")
-
-
-async def _unexpected(request: Request, error: Exception) -> Response:
-    # Starlette raises the error again after this response; the server then logs the traceback and closes the
-    # connection. `Connection: close` tells the client, whose next request on it would be lost.
-    return problem("internal-error", _INTERNAL, headers={"Connection": "close"})
 
 
 def _summary(errors: list[FieldError]) -> str:

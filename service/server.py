@@ -5,15 +5,13 @@ their size and time (service/validation.py, service/artifacts/routes.py).
 """
 
 import asyncio
-import base64
 import contextvars
 import logging
-import re
 import resource
 import socket
 import ssl
+from _ssl import _test_decode_cert  # type: ignore[attr-defined]
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -259,7 +257,7 @@ class CertificateWatch:
                 return
             context.load_cert_chain(self._cert, self._key)
             self._metrics.tls_expiry.set(expiry_s(self._cert))
-        except (OSError, ValueError) as error:  # the files changed again after the check; the next look loads them
+        except OSError as error:  # the files changed again after the check; the next look loads them
             log.error("the renewed TLS files can't be loaded: %s", error)
         else:
             log.warning("loaded the renewed TLS files")
@@ -268,38 +266,13 @@ class CertificateWatch:
         return [_version(file) for file in (self._cert, self._key)]
 
 
-_UTC_TIME, _VERSION_TAG = 0x17, 0xA0
-
-
 def expiry_s(cert: Path) -> float:
     """When the first certificate in the file expires, in seconds since 1970.
 
-    Python's ssl module reads this date only from the certificate of a connected peer, so the file is parsed here.
-    Raises OSError if the file can't be read, and ValueError if it holds no certificate.
+    Python's ssl module has no public function that reads a certificate from a file: this is the one of its own tests.
+    Raises OSError if the file can't be read or holds no certificate.
     """
-    text = re.search(r"-----BEGIN [A-Z0-9 ]*CERTIFICATE-----(.*?)-----END", cert.read_text("latin-1"), re.DOTALL)
-    if text is None:
-        raise ValueError(f"{cert} has no certificate in PEM")
-    (_, certificate), *_ = _elements(base64.b64decode(text[1]))
-    (_, signed), *_ = _elements(certificate)
-    # RFC 5280: the optional version, then serial number, signature algorithm, issuer, validity
-    _, _, _, validity, *_ = (content for tag, content in _elements(signed) if tag != _VERSION_TAG)
-    _, (tag, end) = _elements(validity)
-    form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
-    return datetime.strptime(end.decode(), form).replace(tzinfo=UTC).timestamp()
-
-
-def _elements(der: bytes) -> list[tuple[int, bytes]]:
-    """Tag and content of each element of a DER sequence."""
-    elements, at = [], 0
-    while at < len(der):
-        tag, size, at = der[at], der[at + 1], at + 2
-        if size & 0x80:  # so many bytes of the size follow
-            width = size & 0x7F
-            size, at = int.from_bytes(der[at : at + width]), at + width
-        elements.append((tag, der[at : at + size]))
-        at += size
-    return elements
+    return ssl.cert_time_to_seconds(_test_decode_cert(str(cert))["notAfter"])
 
 
 def _version(file: Path) -> tuple[int, int, int] | None:

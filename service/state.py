@@ -1,30 +1,20 @@
-"""Objects that live as long as the process: opened before the first request, closed after the last.
-
-The module also limits open streams and long polls, in total and per key, lets requests share pages, and
-estimates how long a queued job will occupy its device.
-"""
+"""Objects that live as long as the process: opened before the first request, closed after the last."""
 
 import asyncio
-import contextlib
 import logging
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 import redis
 
 from dyno import celery_app, errors, webhook_delivery
 from dyno.artifact_store import ArtifactStore
 from dyno.bench import contract
-from dyno.bench.registry import resolve
 from dyno.logging import AUDIT_LOG, log_event
-from dyno.models.api_key import ApiKey, Viewer
-from dyno.models.device import Device
-from dyno.models.spec import Spec
+from dyno.models.api_key import Viewer
 from dyno.settings import Settings
 from dyno.store import eta, events, sweeps
 from dyno.store.api_keys import ApiKeys, any_key
@@ -37,99 +27,8 @@ from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.store.retention import drop_oldest
 from dyno.tracing import Tracer
-from service import admission, anonymous_access, problems
-from service.readiness import ReadinessChecks
-
-
-def expected_s(workloads: Mapping[str, contract.Workload], spec: Spec, device: Device) -> float | None:
-    """The estimated time of all runs of all variants, without any history; None if the job can't run on `device`.
-
-    Also None for a job that another version queued and this one can't read: the worker that claims it reports why.
-    """
-    try:
-        arms = [resolve(arm, workloads) for arm in spec.arms]
-    except (errors.UnknownWorkload, errors.InvalidSpec):
-        return None
-    if not all(arm.spec.framework in device.frameworks and arm.can_run(device) for arm in arms):
-        return None
-    return sum(arm.estimate(device).in_all_s(arm.spec.measure) for arm in arms)
-
-
-KEY_PART = 4  # one key may hold at most a quarter of all slots
-_RETRY_S = 2  # a guess: a slot may become free at any time
-
-
-class StreamLimit:
-    """Slots for open streams or long polls: `most` in total, a quarter of them per key."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._most_of_a_key = most, max(1, most // KEY_PART)
-        self._taken: Counter[str | None] = Counter()
-
-    @contextlib.contextmanager
-    def slot(self, key: ApiKey | None) -> Iterator[None]:
-        """Hold a slot while the block runs. Raises LimitReached if the key has its share, TooManyStreams if all slots
-        are taken.
-
-        Callers without a key share the total, since the service can't distinguish them.
-        """
-        name = None if key is None else key.id
-        if self._has_its_part(name):
-            detail = f"this key has {self._most_of_a_key} open streams, its limit; close one first"
-            raise errors.LimitReached(detail, "streams", self._most_of_a_key, None, _RETRY_S)
-        if self._taken.total() >= self._most:
-            raise problems.TooManyStreams(f"the service has {self._most} open streams, its limit; try again later")
-        with self._held(name):
-            yield
-
-    @contextlib.contextmanager
-    def slot_if_free(self, name: str | None) -> Iterator[bool]:
-        """As `slot`, for the id of a key: yield whether a slot was free; if so, hold it while the block runs."""
-        free = not self._has_its_part(name) and self._taken.total() < self._most
-        with self._held(name) if free else contextlib.nullcontext():
-            yield free
-
-    def _has_its_part(self, name: str | None) -> bool:
-        return name is not None and self._taken[name] >= self._most_of_a_key
-
-    @contextlib.contextmanager
-    def _held(self, name: str | None) -> Iterator[None]:
-        self._taken[name] += 1
-        try:
-            yield
-        finally:
-            self._taken[name] -= 1
-            if not self._taken[name]:
-                del self._taken[name]
-
-
-SHARED_S = 0.5  # a dashboard waits longer after an event, so its page isn't older than the event
-
-
-class _Made(NamedTuple):
-    began_s: float
-    page: asyncio.Future[bytes]
-
-
-class SharedPages:
-    """The pages of the last half second, by name and caller. Requests while a page is made wait for it.
-
-    A request that ends must not cancel a page that other requests wait for, so all wait for a shielded future.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._made: dict[tuple[str, str], _Made] = {}
-
-    async def latest(self, name: str, caller: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The page, or the error of making it."""
-        now_s = self._clock()
-        self._made = {key: made for key, made in self._made.items() if now_s - made.began_s < SHARED_S}
-        made = self._made.get((name, caller))
-        if made is None:
-            made = self._made[name, caller] = _Made(now_s, asyncio.ensure_future(make()))
-        return await asyncio.shield(made.page)
-
+from service import admission, anonymous_access
+from service.sharing import ReadinessChecks, SharedPages, StreamLimit
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +114,7 @@ async def opened(
     await watch.start()
     maintenance.start()
     try:
-        forecasts = eta.Forecasts(client, settings, partial(expected_s, workloads))
+        forecasts = eta.Forecasts(client, settings, partial(admission.expected_s, workloads))
         keys, connections = ApiKeys(client, settings), settings.max_connections
         state = State(
             settings=settings,

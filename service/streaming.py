@@ -1,4 +1,4 @@
-"""Streams, long polls, and the 202 response for a queued job.
+"""Streams and long polls.
 
 Streams check periodically that their caller may still read, and end when a client stops reading. Long polls end when
 the job changes, the time is up, the client disconnects or the service shuts down.
@@ -10,15 +10,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Annotated, TypeVar
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from dyno import asyncio_tasks, errors
-from dyno.store.jobs import Submitted
 from dyno.store.records import StoredJob
 from service import auth, dependencies, middleware
-from service.responses import JSON, job_etag
 from service.state import State
 
 
@@ -79,23 +77,6 @@ async def _wait_for_change(state: State, job: StoredJob, timeout_s: float) -> bo
 
 
 POLL_AFTER_S = 1  # for clients without long polls: a job takes at least seconds
-
-
-async def accepted_job(state: State, submitted: Submitted, preferred_wait_s: int | None) -> Response:
-    """202 with the job once it is done, or as it is after `preferred_wait_s`."""
-    job, headers = submitted.stored, dict[str, str]()
-    if preferred_wait_s:
-        job = await wait_until_done(state, job, preferred_wait_s)
-        if middleware.held_back.get():
-            headers["Preference-Applied"] = f"wait={preferred_wait_s}"
-    if submitted.replayed:
-        headers["Idempotent-Replayed"] = "true"
-    if not job.done:
-        headers["Retry-After"] = str(POLL_AFTER_S)
-    headers |= {"Location": f"/v1/jobs/{job.id}", "ETag": job_etag(job)}
-    return Response(job.document, 202, headers, JSON)
-
-
 LOOK_EVERY_S = 15.0  # then send a sign of life: proxies close connections that are silent for 30 s or longer
 TAKEN_WITHIN_S = 60.0  # per piece: a client may read slowly, but not stop
 RETRY_S = 1.0

@@ -63,12 +63,10 @@ async def submit(
 
     `uncharged`: as for `Jobs.submit`.
 
-    Raises StoreUnfit and what `within_rights` and `admit_request` raise, but nothing for a repeated request.
+    Raises StoreUnfit and what `admitted` raises, but nothing for a repeated request.
     """
     try:
-        request = within_rights(state, request)
-        admission = await admit_request(state, request)
-        baseline = await named_baseline(state, request.spec)
+        request, admission, baseline = await admitted(state, request)
         await state.readiness.require_fit()
     except (NoDeviceFits, InvalidSpec, StoreUnfit):
         if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, request.body_sha256)):
@@ -126,7 +124,17 @@ def _start_waking(state: State, queue: str) -> None:
 _Asked = TypeVar("_Asked", bound=JobRequest | ComparisonRequest)
 
 
-def within_rights(state: State, request: _Asked) -> _Asked:
+async def admitted(state: State, request: _Asked) -> tuple[_Asked, Admission, Baseline | None]:
+    """The request within its key's limits, its admission and its baseline, as if it were submitted now.
+
+    Raises PriorityNotAllowed, InvalidSpec, and all that `admit` raises. For a comparison, pointers are under /specs.
+    """
+    request = _within_rights(state, request)
+    admission = await _admit_request(state, request)
+    return request, admission, await _named_baseline(state, request.spec)
+
+
+def _within_rights(state: State, request: _Asked) -> _Asked:
     """The request, if its key may submit it. Where it doesn't say how long to keep its results, the key's limit counts.
 
     Raises PriorityNotAllowed and InvalidSpec.
@@ -150,11 +158,7 @@ def within_rights(state: State, request: _Asked) -> _Asked:
     return replace(request, spec=lowered)
 
 
-async def admit_request(state: State, request: JobRequest | ComparisonRequest) -> Admission:
-    """Estimate and warnings for the job before it is queued. Raises InvalidSpec, and all that `admit` raises.
-
-    For a comparison, the pointers of the errors are under /specs.
-    """
+async def _admit_request(state: State, request: JobRequest | ComparisonRequest) -> Admission:
     if isinstance(request, JobRequest):
         await _check_outside(state, request)
     else:
@@ -180,7 +184,7 @@ def baselines_of(state: State) -> Baselines:
     return Baselines(state.client, state.settings, state.jobs.viewer)
 
 
-async def named_baseline(state: State, spec: Spec) -> Baseline | None:
+async def _named_baseline(state: State, spec: Spec) -> Baseline | None:
     """The baseline of this key that the spec names. Raises InvalidSpec, also if no result can be compared with it."""
     if spec.baseline is None:
         return None

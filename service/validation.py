@@ -51,6 +51,11 @@ async def read_body(
         raise BodyTooSlow(f"the body didn't arrive within {within_s:g} s") from error
 
 
+async def read_json(request: Request, settings: Settings) -> tuple[dict[str, Any], list[FieldError]]:
+    """As `parse_json`, of the request's body. Raises what `read_body` and `parse_json` raise."""
+    return parse_json(await read_body(request, settings))
+
+
 async def _collect(request: Request, max_bytes: int) -> bytes:
     body = bytearray()
     try:

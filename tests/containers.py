@@ -20,7 +20,7 @@ class Mount(NamedTuple):
 
 def stages(dockerfile):
     """Stage -> its instructions, after those of the stage that it is made from."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    found = {}
     lines = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", dockerfile, flags=re.MULTILINE)).splitlines()
     for word, _, rest in (line.partition(" ") for line in lines if line.strip()):
         if word == "FROM":

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-GUIDES = [*map(ROOT.joinpath, ["README.md", "CONTRIBUTING.md", "SECURITY.md"]), *sorted(ROOT.glob("docs/*.md"))]
+_PAGES = [*sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/dev/*.md"))]
+GUIDES = [*map(ROOT.joinpath, ["README.md", "CONTRIBUTING.md", "SECURITY.md"]), *_PAGES]
 LANGUAGES = {"sh", "python", "json", "yaml", "text"}
 # A span of code in a text that begins with one of these, and has an argument, is a command.
 PROGRAMS = {

@@ -63,3 +63,15 @@ def job_of(workload, spec, device):
 
 def codes(result):
     return {raised.code for raised in result.warnings}
+
+
+def started(built):
+    """The built workload, compiled and executed once."""
+    built.compile()
+    built.execute(1)
+    return built
+
+
+def training_of(built):
+    """The training of the built workload, from its start to its end."""
+    return started(built).complete(0.0, 0.0)

@@ -1,10 +1,5 @@
 """Validators of JSON Schema."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 
 def validator(schema):
     from jsonschema import Draft202012Validator  # takes a second, which each process of `make test` would pay

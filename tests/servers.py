@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.embedded import EmbeddedServer, embedded_server
 from tests.waiting import eventually
 
@@ -23,8 +23,16 @@ def server_binary(kind):
     return Path(found)
 
 
+def answers(client):
+    """Whether the server takes commands."""
+    try:
+        return bool(client.ping())
+    except (redis.ConnectionError, redis.BusyLoadingError):
+        return False
+
+
 def kill_once_written(server):
-    """Crash the server without data loss, unlike a crash during a sync with `everysec` (docs/decisions/0009-*.md)."""
+    """Crash the server without data loss, unlike in a sync with `everysec` (docs/dev/decisions/0009-*.md)."""
     with redis.Redis.from_url(server.url) as client:
         eventually(lambda: client.info("persistence")["aof_buffer_length"] == 0, what="all data are in the file")
     server.kill()

@@ -24,7 +24,7 @@ from chaos.checks import state_violations, stream_violations
 from chaos.clients import ApiKey, Responses, submit_all
 from chaos.plan import PlannedJob
 from chaos.snapshot import read
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests import podman

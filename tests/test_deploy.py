@@ -1,7 +1,5 @@
 """The compose file and the images, as far as text shows them. tests/test_containers.py runs them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -10,46 +8,45 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pytest
-import redis
 import yaml
 from typer.testing import CliRunner
 
 from dyno.cli import app
-from dyno.settings import Durability, Settings
+from dyno.settings import Settings
 from dyno.store.redis import check_server, sync_client
 from tests import containers
 from tests.schemas import conforms
+from tests.servers import answers
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-SERVICES: dict[str, Any] = COMPOSE["services"]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES = COMPOSE["services"]
 WORKERS = ["worker-cpu", "worker-gpu", "worker-tpu"]
 BIN = Path(sys.executable).parent
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
-def test_the_compose_file_is_valid() -> None:
+def test_the_compose_file_is_valid():
     conforms(COMPOSE, "vendor.compose-spec")
 
 
-def test_the_images_pass_hadolint() -> None:
+def test_the_images_pass_hadolint():
     command = [BIN / "hadolint", "--failure-threshold", "warning", ROOT / "deploy" / "Dockerfile"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_every_published_port_is_on_loopback_only() -> None:
+def test_every_published_port_is_on_loopback_only():
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_container_is_contained(name: str) -> None:
+def test_every_container_is_contained(name):
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -61,12 +58,12 @@ def test_every_container_is_contained(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({"api", *WORKERS}))
-def test_the_images_run_as_the_fixed_user_that_the_volumes_belong_to(name: str) -> None:
+def test_the_images_run_as_the_fixed_user_that_the_volumes_belong_to(name):
     assert containers.user_of(SERVICES[name]) == (999, 999)
     assert "user" not in SERVICES[name]
 
 
-def test_the_image_of_the_api_has_no_framework() -> None:
+def test_the_image_of_the_api_has_no_framework():
     assert SERVICES["api"]["build"]["args"]["LOCK"] == "server"
     locked = (ROOT / "requirements" / "server.txt").read_text()
     names = set(re.findall(r"^([\w.-]+)==", locked, re.MULTILINE))
@@ -75,20 +72,20 @@ def test_the_image_of_the_api_has_no_framework() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({"api", *WORKERS}))
-def test_every_image_has_a_lock_and_the_version_of_the_package(name: str) -> None:
+def test_every_image_has_a_lock_and_the_version_of_the_package(name):
     build = SERVICES[name]["build"]
     assert (ROOT / "requirements" / f"{build['args']['LOCK']}.txt").exists()
     assert build["args"]["PYTHON_DIGEST"] == "${PYTHON_DIGEST:-}"
     assert SERVICES[name]["image"].endswith(f":{VERSION}")
 
 
-def test_redis_is_reached_from_the_network_of_the_store_alone() -> None:
+def test_redis_is_reached_from_the_network_of_the_store_alone():
     assert COMPOSE["networks"]["store"] == {"internal": True}
     assert SERVICES["redis"]["networks"] == ["store"]
     assert "ports" not in SERVICES["redis"]
 
 
-def test_the_cores_of_redis_and_the_api_are_those_that_workers_leave_free() -> None:
+def test_the_cores_of_redis_and_the_api_are_those_that_workers_leave_free():
     for name in ("redis", "api"):
         assert SERVICES[name]["cpuset"] == "${DYNO_RESERVED_CORES:-}"
     for name in WORKERS:
@@ -97,7 +94,7 @@ def test_the_cores_of_redis_and_the_api_are_those_that_workers_leave_free() -> N
 
 
 @pytest.mark.parametrize("durability", ["everysec", "always"])
-def test_the_started_redis_is_fit_to_keep_jobs(durability: Durability, short_folder: Path) -> None:
+def test_the_started_redis_is_fit_to_keep_jobs(durability, short_folder):
     service = SERVICES["redis"]
     shell, script, *_ = service["command"]
     [folder] = [path for path, (source, _) in mounts("redis").items() if source == "./deploy/redis"]
@@ -118,14 +115,7 @@ def test_the_started_redis_is_fit_to_keep_jobs(durability: Durability, short_fol
         server.wait()
 
 
-def answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.ConnectionError:
-        return False
-
-
-def secrets_made(folder: Path, **environment: str) -> dict[str, str]:
+def secrets_made(folder, **environment):
     """Path -> content of what make-secrets.sh leaves in the folder."""
     for part in ("api", "worker"):
         (folder / part).mkdir(exist_ok=True)
@@ -137,7 +127,7 @@ def secrets_made(folder: Path, **environment: str) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in files}
 
 
-def test_passwords_are_made_once_and_kept(tmp_path: Path) -> None:
+def test_passwords_are_made_once_and_kept(tmp_path):
     made = secrets_made(tmp_path)
     assert made.keys() == {"api/DYNO_REDIS_PASSWORD", "worker/DYNO_REDIS_PASSWORD"}
     assert all(re.fullmatch("[0-9a-f]{48}", password) for password in made.values())
@@ -151,7 +141,7 @@ def test_passwords_are_made_once_and_kept(tmp_path: Path) -> None:
     assert again.keys() == made.keys()
 
 
-def test_secrets_of_the_environment_replace_those_in_the_files(tmp_path: Path) -> None:
+def test_secrets_of_the_environment_replace_those_in_the_files(tmp_path):
     before = secrets_made(tmp_path)
     given = {"REDIS_WORKER_PASSWORD": "worker's &$own", "DYNO_WEBHOOK_SECRET": f"whsec_{'A' * 32}"}
     assert secrets_made(tmp_path, **given) == before | {
@@ -162,9 +152,7 @@ def test_secrets_of_the_environment_replace_those_in_the_files(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [None, "", " ", " begins", "ends\t"])
-def test_redis_does_not_start_if_a_password_is_missing_or_has_spaces_around_it(
-    content: str | None, tmp_path: Path
-) -> None:
+def test_redis_does_not_start_if_a_password_is_missing_or_has_spaces_around_it(content, tmp_path):
     (tmp_path / "worker").write_text("secret")
     if content is not None:
         (tmp_path / "api").write_text(content)
@@ -180,7 +168,7 @@ def test_redis_does_not_start_if_a_password_is_missing_or_has_spaces_around_it(
 
 
 @pytest.mark.parametrize(("service", "role"), [("api", "api"), *((worker, "worker") for worker in WORKERS)])
-def test_each_part_sees_its_own_password_of_redis_alone(service: str, role: str) -> None:
+def test_each_part_sees_its_own_password_of_redis_alone(service, role):
     environment = SERVICES[service]["environment"]
     assert environment["DYNO_REDIS_URL"] == f"redis://{role}@redis:6379/0"
     assert mounts(service)[environment["DYNO_SECRETS_DIR"]] == (f"{role}-secrets", "ro")
@@ -192,13 +180,13 @@ def test_each_part_sees_its_own_password_of_redis_alone(service: str, role: str)
     assert mounts("secrets")[f"/secrets/{role}"] == (f"{role}-secrets", "rw")
 
 
-def test_no_container_that_stays_has_a_secret_in_its_environment() -> None:
+def test_no_container_that_stays_has_a_secret_in_its_environment():
     for name, service in SERVICES.items():
         environment = {key: value for key, value in service["environment"].items() if not key.endswith("_FILE")}
         assert name == "secrets" or not re.search("PASSWORD|WEBHOOK_SECRET|API_KEY", str(environment)), name
 
 
-def test_every_dyno_command_of_the_compose_file_exists() -> None:
+def test_every_dyno_command_of_the_compose_file_exists():
     commands = [s["command"] for s in SERVICES.values() if s["command"][0] == "dyno"]
     assert len(commands) == 4
     for _, name, *options in commands:
@@ -206,42 +194,42 @@ def test_every_dyno_command_of_the_compose_file_exists() -> None:
         assert all(option in text for option in options if option.startswith("--"))
 
 
-def test_every_setting_of_the_compose_file_exists() -> None:
+def test_every_setting_of_the_compose_file_exists():
     names = {name for s in SERVICES.values() for name in s.get("environment", {}) if name[:6] != "REDIS_"}
     assert names <= {f"DYNO_{field.upper()}" for field in Settings.model_fields}
 
 
-def mounts(service: str) -> dict[str, tuple[str, str]]:
+def mounts(service):
     """Path in the container -> (source, mode). If the host's environment may set the source, this is its default."""
     return {each.path: (each.source, each.mode) for each in containers.mounts_of(SERVICES[service])}
 
 
-def test_every_volume_is_declared() -> None:
+def test_every_volume_is_declared():
     used = {source for name, s in SERVICES.items() if "volumes" in s for source, _ in mounts(name).values()}
     assert {source for source in used if not source.startswith(".")} == COMPOSE["volumes"].keys()
 
 
 @pytest.mark.parametrize("worker", WORKERS)
-def test_workers_read_data_sets_where_they_look_for_them_and_can_not_write_there(worker: str) -> None:
+def test_workers_read_data_sets_where_they_look_for_them_and_can_not_write_there(worker):
     service = SERVICES[worker]
     source, mode = mounts(worker)[service["environment"]["DYNO_DATA_DIR"]]
     assert (source, mode) == ("data", "ro")
     assert any(volume.startswith("${DYNO_DATA_DIR:-data}:") for volume in service["volumes"])
 
 
-def test_artifacts_outlast_the_container() -> None:
+def test_artifacts_outlast_the_container():
     folder = PurePosixPath(SERVICES["api"]["environment"]["DYNO_ARTIFACT_DIR"])
     [mounted] = [path for path in mounts("api") if folder.is_relative_to(path)]
     assert mounts("api")[mounted] == ("artifacts", "rw")
 
 
 @pytest.mark.parametrize("worker", WORKERS)
-def test_the_spool_and_the_locks_of_a_worker_outlast_its_container(worker: str) -> None:
+def test_the_spool_and_the_locks_of_a_worker_outlast_its_container(worker):
     environment = SERVICES[worker]["environment"]
     assert mounts(worker)[environment["DYNO_SPOOL_DIR"]] == ("spool", "rw")
     assert mounts(worker)[environment["DYNO_RUN_DIR"]] == ("locks", "rw")
 
 
-def test_workers_send_their_files_to_the_service() -> None:
+def test_workers_send_their_files_to_the_service():
     for worker in WORKERS:
         assert SERVICES[worker]["environment"]["DYNO_API_URL"] == "http://api:8000"

@@ -1,7 +1,5 @@
 """Only a runner loads a framework: importing any other module loads none."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -17,7 +15,7 @@ print(count, *sorted({"tensorflow", "keras", "jax", "torch"} & set(sys.modules))
 """
 
 
-def test_no_module_of_dyno_service_or_workers_imports_a_framework() -> None:
+def test_no_module_of_dyno_service_or_workers_imports_a_framework():
     done = subprocess.run([sys.executable, "-P", "-c", WALK], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     count, *frameworks = done.stdout.split()
@@ -37,7 +35,7 @@ print(*sorted(service & set(sys.modules)), *sorted(name for name in sys.modules 
 """
 
 
-def test_the_instrument_imports_no_part_of_the_service() -> None:
+def test_the_instrument_imports_no_part_of_the_service():
     done = subprocess.run([sys.executable, "-P", "-c", INSTRUMENT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

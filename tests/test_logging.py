@@ -1,14 +1,11 @@
 """Log records are single lines, plain or JSON, whatever text a caller sends."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
 import re
 import sys
 from datetime import datetime
-from typing import Any
 
 import pytest
 
@@ -87,7 +84,7 @@ def test_a_json_record_is_one_object_on_one_line(log):
 
 
 def test_an_event_is_a_name_with_facts_in_json_and_pairs_in_a_plain_line(log):
-    facts: dict[str, Any] = {"job": "job_1", "attempt": 2, "why": "a b", "level": "mine"}
+    facts = {"job": "job_1", "attempt": 2, "why": "a b", "level": "mine"}
     logger, text = log(JsonFormatter())
     log_event(logger, logging.INFO, "claimed", facts)
     record = json.loads(text.getvalue())

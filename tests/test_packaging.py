@@ -1,14 +1,11 @@
 """`pip install` of a checkout installs all files of the packages, and a command that starts."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable
-from importlib.metadata import Distribution, PathDistribution, distribution, version
+from importlib.metadata import PathDistribution, distribution, version
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ PACKAGES = ("dyno", "service", "workers")
 DYNO = "import sys; from dyno.cli import main; sys.argv[0] = 'dyno'; main()"
 
 
-def unpacked_wheel(folder: Path) -> Path:
+def unpacked_wheel(folder):
     """The files of a wheel, built in `folder` with pip's back end and without a package index."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*build, "--wheel-dir", folder, ROOT], check=True, timeout=120)
@@ -30,16 +27,16 @@ def unpacked_wheel(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory):
     return unpacked_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def client_alone(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def client_alone(installed, tmp_path_factory):
     return bare_environment(installed, tmp_path_factory.mktemp("needed"))
 
 
-def bare_environment(installed: Path, folder: Path, extras: Iterable[str] = ()) -> dict[str, str]:
+def bare_environment(installed, folder, extras=()):
     """The environment of a Python that finds the wheel, what it needs with these extras, and nothing else."""
     [metadata] = installed.glob("*.dist-info")
     for name in needed(PathDistribution(metadata), extras):
@@ -53,7 +50,7 @@ def bare_environment(installed: Path, folder: Path, extras: Iterable[str] = ()) 
     return outside | {"PYTHONPATH": f"{installed}:{folder}", "COLUMNS": "200"}
 
 
-def needed(of: Distribution, extras: Iterable[str] = ()) -> set[str]:
+def needed(of, extras=()):
     """The names of all distributions that it requires, directly or not."""
     found = set[str]()
     for each in map(Requirement, of.requires or ()):
@@ -72,9 +69,7 @@ def needed(of: Distribution, extras: Iterable[str] = ()) -> set[str]:
     ],
     ids=lambda given: given[0] if isinstance(given, list) else "",
 )
-def test_without_extras_the_client_and_the_command_work(
-    client_alone: dict[str, str], tmp_path: Path, words: list[str], code: int, said: str
-) -> None:
+def test_without_extras_the_client_and_the_command_work(client_alone, tmp_path, words, code, said):
     command = [sys.executable, "-S", "-P", "-c", DYNO, *words]
     done = subprocess.run(
         command, env=client_alone, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
@@ -95,7 +90,7 @@ assert len(result.runs) >= 5 and "RESULT_INCORRECT" not in result.unchecked
 
 
 @pytest.mark.verify
-def test_the_instrument_measures_where_no_service_is_installed(installed: Path, tmp_path: Path) -> None:
+def test_the_instrument_measures_where_no_service_is_installed(installed, tmp_path):
     (tmp_path / "needed").mkdir()
     env = bare_environment(installed, tmp_path / "needed", ("cpu",))
     [code] = [block.partition("```")[0] for block in TUTORIAL.split("```python")[1:]]
@@ -107,7 +102,7 @@ def test_the_instrument_measures_where_no_service_is_installed(installed: Path, 
     assert re.fullmatch(r"(trusted|indicative) \d+ GFLOP/s\n", done.stdout), done.stdout
 
 
-def test_the_wheel_contains_every_file_of_the_packages(installed: Path) -> None:
+def test_the_wheel_contains_every_file_of_the_packages(installed):
     there = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()}
     ours = {path for path in there if "__pycache__" not in path.parts}
     packaged = {path.relative_to(installed) for name in PACKAGES for path in (installed / name).rglob("*")}
@@ -115,7 +110,7 @@ def test_the_wheel_contains_every_file_of_the_packages(installed: Path) -> None:
     assert {".lua", ".json", ".csv", ".gz"} <= {path.suffix for path in ours}
 
 
-def test_the_installed_command_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_runs_without_the_checkout(installed, tmp_path):
     outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env = outside | {"PYTHONPATH": str(installed)}
     where = [sys.executable, "-P", "-c", "import dyno; print(dyno.__file__)"]

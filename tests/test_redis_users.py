@@ -1,7 +1,5 @@
 """deploy/redis as production starts it: API and worker have the rights that they need, and no more."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -9,30 +7,25 @@ import sys
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import redis
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.embedded import find_server
+from tests.builders import TINY
 from tests.cores import HERE
 from tests.inbox import Inbox
+from tests.servers import answers
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
 PASSWORDS = {"api": "api's&own", "worker": "the/worker's"}
 ADMIN = "user admin on nopass ~* &* +@all\n"
-TINY = {
-    "workload": "matmul",
-    "params": {"n": 64, "repeats": 1},
-    "device": "cpu",
-    "measure": {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02},
-}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def socket(tmp_path_factory):
     """The socket of a Redis started by start.sh, with an additional admin user for the tests."""
     folder = tmp_path_factory.mktemp("acl")
@@ -52,7 +45,7 @@ def started(folder):
     options = ["--port", "0", "--unixsocket", "redis.sock", "--dir", str(folder), "--logfile", "redis.log"]
     server = subprocess.Popen(["sh", folder / "start.sh", *options], env=env, cwd=folder)
     try:
-        eventually(lambda: server.poll() is not None or _answers(folder / "redis.sock"))
+        eventually(lambda: server.poll() is not None or answers(client_of("admin", folder / "redis.sock")))
         assert server.poll() is None, (folder / "redis.log").read_text()
         yield
     finally:
@@ -68,13 +61,6 @@ def client_of(user, socket):
         decode_responses=True,
         retry=None,
     )
-
-
-def _answers(socket):
-    try:
-        return bool(client_of("admin", socket).ping())
-    except redis.ConnectionError:
-        return False
 
 
 def test_what_a_script_wrote_is_there_after_a_restart_and_nobody_is_the_default_user(tmp_path):
@@ -120,6 +106,7 @@ def _offers(http):
 
 @pytest.mark.verify
 def test_jobs_run_with_the_rights_of_api_and_worker(http, socket):
+    client_of("admin", socket).acl_log_reset()
     assert http.get("/readyz").status_code == 200
     for key in ({}, {"Idempotency-Key": "one"}):
         job = http.post("/v1/jobs", json=TINY, headers={"Prefer": "wait=60"} | key).json()
@@ -145,8 +132,7 @@ def test_jobs_run_with_the_rights_of_api_and_worker(http, socket):
     assert http.delete(again["urls"]["self"]).status_code == 204
     _with_an_import(http, exported)
     _with_a_key(http, socket)
-    refused: Any = client_of("admin", socket).acl_log()
-    assert refused == []
+    assert client_of("admin", socket).acl_log() == []
 
 
 def _with_a_baseline(http):

@@ -1,7 +1,5 @@
 """A release: one version, a wheel that can be rebuilt, bills of materials, licences, an update bot."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -51,7 +49,7 @@ def locked(name):
 def locked_versions(name):
     """The versions of each package: it may have several, for different versions of Python."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
-    versions: dict[str, set[str]] = {}
+    versions = {}
     for package, locked_version in re.findall(r"^([\w.-]+)(?:\[.*?\])?==([^ ;]+)", text, re.MULTILINE):
         versions.setdefault(canonicalize_name(package), set()).add(locked_version)
     return versions
@@ -196,13 +194,12 @@ def test_the_update_bot_finds_what_it_updates():
 
 def test_every_lock_that_an_image_installs_has_a_bill():
     made = re.search(r"^IMAGES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert made is not None
     assert tuple(made[1].split()) == IMAGES
     assert {service["build"]["args"]["LOCK"] for service in SERVICES.values() if "build" in service} <= set(IMAGES)
 
 
 def test_the_release_builds_the_images_of_the_compose_file():
-    page = ROOT / "docs" / "releasing.md"
+    page = ROOT / "docs" / "dev" / "releasing.md"
     [block] = [block.text for block in guides.blocks(page) if "buildx build" in block.text]
     built = set(re.findall(r"^build (\S+) (\S+) (\S+)$", block, re.MULTILINE))
     composed = {name: each for name, each in SERVICES.items() if "build" in each}

@@ -1,14 +1,11 @@
 """deploy/systemd: systemd accepts the units, finds little exposed, and they fit the commands and the settings."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from importlib.metadata import PathDistribution, distribution
 from pathlib import Path
 
@@ -31,22 +28,22 @@ each_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 
 
 @pytest.fixture
-def analyze() -> str:
+def analyze():
     if (found := shutil.which("systemd-analyze")) is None:
         pytest.skip("systemd-analyze is not on this machine")
     return found
 
 
-def options(unit: Path) -> list[tuple[str, str]]:
+def options(unit):
     return re.findall(r"^(\w+)=(.*)$", unit.read_text(), re.MULTILINE)
 
 
-def of(unit: Path, name: str) -> list[str]:
+def of(unit, name):
     return [value for option, value in options(unit) if option == name]
 
 
 @pytest.fixture
-def installed(unit: Path, tmp_path: Path) -> Path:
+def installed(unit, tmp_path):
     """The unit, with a command that exists here."""
     text = unit.read_text().replace("/opt/dyno/bin/dyno", f'"{sys.executable}"')
     copy = tmp_path / unit.name
@@ -55,14 +52,14 @@ def installed(unit: Path, tmp_path: Path) -> Path:
 
 
 @each_unit
-def test_systemd_accepts_the_unit(unit: Path, installed: Path, analyze: str) -> None:
+def test_systemd_accepts_the_unit(unit, installed, analyze):
     done = subprocess.run([analyze, "verify", "--man=no", installed], capture_output=True, text=True, check=False)
     ours = [line for line in done.stderr.splitlines() if unit.stem.partition("@")[0] in line]
     assert (done.returncode, ours) == (0, []), done.stderr
 
 
 @each_unit
-def test_the_unit_exposes_little(unit: Path, installed: Path, analyze: str) -> None:
+def test_the_unit_exposes_little(unit, installed, analyze):
     threshold = f"--threshold={MOST_EXPOSED[unit.stem]}"
     command = [analyze, "security", "--offline=true", "--no-pager", threshold, installed]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -70,7 +67,7 @@ def test_the_unit_exposes_little(unit: Path, installed: Path, analyze: str) -> N
 
 
 @each_unit
-def test_the_unit_runs_without_rights_within_limits_and_with_its_secrets_as_credentials(unit: Path) -> None:
+def test_the_unit_runs_without_rights_within_limits_and_with_its_secrets_as_credentials(unit):
     assert of(unit, "User") == ["dyno"]
     assert of(unit, "NoNewPrivileges") == ["yes"]
     assert of(unit, "ProtectSystem") == ["strict"]
@@ -88,7 +85,7 @@ def test_the_unit_runs_without_rights_within_limits_and_with_its_secrets_as_cred
 
 
 @each_unit
-def test_every_command_and_setting_of_the_unit_exists(unit: Path) -> None:
+def test_every_command_and_setting_of_the_unit_exists(unit):
     names = set(re.findall(r"DYNO_\w+(?==)", " ".join(of(unit, "Environment"))))
     assert names <= {f"DYNO_{field.upper()}" for field in Settings.model_fields}
     [command] = of(unit, "ExecStart")
@@ -99,7 +96,7 @@ def test_every_command_and_setting_of_the_unit_exists(unit: Path) -> None:
 
 
 @each_unit
-def test_the_folders_that_the_unit_names_are_its_own(unit: Path) -> None:
+def test_the_folders_that_the_unit_names_are_its_own(unit):
     """With ProtectSystem=strict, a service may write to the folders of its directory options alone."""
     bases = {"StateDirectory": "/var/lib", "CacheDirectory": "/var/cache"}
     own = {f"{base}/{name}" for option, base in bases.items() for names in of(unit, option) for name in names.split()}
@@ -108,7 +105,7 @@ def test_the_folders_that_the_unit_names_are_its_own(unit: Path) -> None:
     assert all(any(Path(path).is_relative_to(folder) for folder in own) for path in named)
 
 
-def test_redis_and_the_api_use_the_cores_that_workers_leave_free() -> None:
+def test_redis_and_the_api_use_the_cores_that_workers_leave_free():
     api, redis, worker = UNITS
     assert (api.stem, redis.stem, worker.stem) == ("dyno-api", "dyno-redis", "dyno-worker@")
     assert of(api, "CPUAffinity") == of(redis, "CPUAffinity") == ["0"]
@@ -118,7 +115,7 @@ def test_redis_and_the_api_use_the_cores_that_workers_leave_free() -> None:
     assert of(worker, "OOMPolicy") == ["continue"]
 
 
-def installed_for(site: Path, extras: Iterable[str]) -> list[str]:
+def installed_for(site, extras):
     """The files and folders in site-packages of all that the wheel with these extras requires."""
     [metadata] = site.glob("*.dist-info")
     names = needed(PathDistribution(metadata), extras) - {"tensordyno"}
@@ -131,7 +128,7 @@ def installed_for(site: Path, extras: Iterable[str]) -> list[str]:
 @pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="systemd-sysusers is not on this machine")
 @pytest.mark.verify
 @pytest.mark.timeout(300)
-def test_the_commands_of_the_guide_install_what_the_units_name(tmp_path: Path) -> None:
+def test_the_commands_of_the_guide_install_what_the_units_name(tmp_path):
     """docs/deployment.md: its commands, then what the units start, a job, and the first key."""
     if subprocess.run([*NAMESPACES, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=False).returncode != 0:
         pytest.skip("this machine allows no namespaces")

@@ -1,18 +1,15 @@
 """Tables of rows with different columns, as files."""
 
-from __future__ import annotations
-
 import csv
 import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 
-from dyno.tables import Row, save_table
+from dyno.tables import save_table
 
 
 def test_columns_that_only_later_rows_have_are_in_the_header(tmp_path):
-    rows: list[Row] = [{"b": 1}, {"b": 2, "z": "x"}, {"b": None, "a": [1]}]
+    rows = [{"b": 1}, {"b": 2, "z": "x"}, {"b": None, "a": [1]}]
     assert save_table(rows, {"b": int}, tmp_path / "x.csv", "csv") == 3
     with (tmp_path / "x.csv").open(newline="") as file:
         assert [*csv.reader(file)] == [["b", "a", "z"], ["1", "", ""], ["2", "", "x"], ["", "[1]", ""]]
@@ -20,7 +17,7 @@ def test_columns_that_only_later_rows_have_are_in_the_header(tmp_path):
 
 def test_memory_holds_few_of_many_rows(tmp_path):
     count, size = 20_000, 200
-    rows: Iterator[Row] = ({"a": number, f"param.{number % 50}": "x" * size} for number in range(count))
+    rows = ({"a": number, f"param.{number % 50}": "x" * size} for number in range(count))
     tracemalloc.start()
     try:
         assert save_table(rows, {"a": int}, tmp_path / "x.csv", "csv") == count
@@ -45,7 +42,7 @@ def test_a_failure_leaves_the_earlier_file(tmp_path):
 
 def test_a_parquet_column_has_the_one_type_that_holds_all_its_values(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs PyArrow, which the extra `parquet` installs")
-    rows: list[Row] = [
+    rows = [
         {"whole": 1, "mixed": 1, "odd": 1, "large": 2**70, "none": None, "yes": True},
         {"whole": 2, "mixed": 0.5, "odd": "x", "large": 1, "none": None, "yes": None},
     ]

@@ -8,8 +8,6 @@ once all are up, and prints the result. FOLDER has `tree`, which stands for what
 logs.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pwd
@@ -105,7 +103,6 @@ class Unit:
 
     def answers(self, *words):
         """Whether a command succeeds beside the service. Exits if the service has ended."""
-        assert self.process is not None
         if self.process.poll() is not None:
             sys.exit(f"{self.name} ended with {self.process.returncode}: {self.said()}")
         return subprocess.run(self.command(*words), capture_output=True, check=False).returncode == 0
@@ -114,7 +111,6 @@ class Unit:
         return self._log.read_text(errors="replace")
 
     def stop(self):
-        assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 

@@ -12,13 +12,16 @@ from dyno.bench.frameworks.tensorflow import TensorFlow
 Spoil = Callable[[Any, Dataset], Dataset]
 
 
-class Wrong(TensorFlow):
-    """`spoil(model, samples)` corrupts the model or the samples before the step is built, and returns the samples."""
+class StartedTensorFlow(TensorFlow):
+    """The TensorFlow that the tests have started. Subclasses replace methods; `spoil` changes values in these."""
 
-    def __init__(self, sound, spoil):
+    def __init__(self, sound, spoil=lambda value: value):
         super().__init__()
-        self._tf, self._keras = sound._tf, sound._keras
-        self._spoil = spoil
+        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
+
+
+class Wrong(StartedTensorFlow):
+    """`spoil(model, samples)` corrupts the model or the samples before the step is built, and returns the samples."""
 
     def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         return super().trainer(model, self._spoil(model, samples), batch_size, seed, steps_per_execution)

@@ -26,7 +26,7 @@ from pydantic import JsonValue
 from dyno import artifact_store, errors, folders
 from dyno.bench.contract import Params
 from dyno.bench.measure.warnings import warning
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.client import DownloadDamaged, Refused, ServerUnreachable
 from dyno.client.client import AttemptClient
 from dyno.logging import WORKER_LOG, event

@@ -17,12 +17,10 @@ from dyno.bench.measure import baseline_outcome
 from dyno.bench.measure.compare_results import free_params
 from dyno.bench.measure.regression_band import headline, with_history
 from dyno.bench.measure.warnings import sorted_warnings
-from dyno.bench.runner.failures import failure_of, lost_device
-from dyno.bench.runner.job_runs import JobRuns, RunContext, time_limit_s
+from dyno.bench.runner.job_runs import JobRuns, RunContext, Variant, planned_times, time_limit_s, variants_of
 from dyno.bench.runner.launcher import Launcher
-from dyno.bench.runner.monitor import RunEnd, RunLimits, StopReason, StopSwitch
+from dyno.bench.runner.monitor import RunEnd, RunLimits, StopReason, StopSwitch, failure_of, lost_device
 from dyno.bench.runner.progress import JobProgress
-from dyno.bench.runner.variants import Variant, planned_times, variants_of
 from dyno.errors import InvalidSpec, RecordUnreadable, StoreUnavailable, UnknownWorkload
 from dyno.logging import WORKER_LOG, event
 from dyno.models.baseline import Baseline

@@ -12,7 +12,7 @@ from typing import Protocol
 from dyno.bench import contract
 from dyno.bench.devices.locks import DeviceTurn, HeldLocks
 from dyno.bench.registry import resolve
-from dyno.bench.runner.failures import has_lost_device
+from dyno.bench.runner.monitor import has_lost_device
 from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable, UnknownWorkload
 from dyno.logging import WORKER_LOG, event, log_context_of_job
 from dyno.models.device import Device

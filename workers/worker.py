@@ -20,11 +20,11 @@ from dyno import artifact_store, celery_app, errors, folders
 from dyno.bench.devices import cpu
 from dyno.bench.devices.discovery import boot_id, discover, missing_frameworks
 from dyno.bench.devices.locks import DeviceTurn, lock_paths
-from dyno.bench.frameworks import isolation
+from dyno.bench.frameworks import visible_devices
 from dyno.bench.registry import registry
-from dyno.bench.runner import health_check, limits, monitor, self_test
+from dyno.bench.runner import health_check, limits, monitor
 from dyno.bench.runner.launcher import DEFAULT_FRAMEWORK, Launcher
-from dyno.logging import event, tracer_for
+from dyno.logging import event
 from dyno.models.device import Device
 from dyno.models.inventory import WorkerRecord, WorkerState
 from dyno.models.job import Holder, WorkerRef
@@ -33,6 +33,7 @@ from dyno.store import fleet
 from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import check_server, sync_client
+from dyno.tracing import tracer_for
 from workers import attempt
 from workers.consumer import Consumer, on_signals
 from workers.outbox import Outbox, deliver_waiting
@@ -167,7 +168,7 @@ class Worker:
         )
         with ExitStack() as stack:
             cgroup = limits.runner_cgroup(limits.host_share_bytes(self._settings), self._settings.runner_max_tasks)
-            variables = isolation.isolating_variables(self._device.driven_as, self._device.uuids)
+            variables = visible_devices.isolating_variables(self._device.driven_as, self._device.uuids)
             passed = self._settings.runner_env
             launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup, variables, passed)
             stack.callback(launcher.close)
@@ -204,7 +205,7 @@ class Worker:
         )
         if DEFAULT_FRAMEWORK in self._device.frameworks:
             launcher.prepare(DEFAULT_FRAMEWORK)
-        self_test.prove_fork(launcher, self._device, self._settings)
+        health_check.prove_fork(launcher, self._device, self._settings)
         return self._device
 
     def _serve(self, launcher: Launcher, stack: ExitStack, prepare: Callable[[], Device] | None = None) -> int:

@@ -19,19 +19,16 @@ from dyno.artifact_store import is_artifact_name, sha256_of
 from dyno.bench.contract import ResolvedSpec
 from dyno.bench.devices.discovery import discover, missing_frameworks
 from dyno.bench.devices.locks import DeviceTurn, HeldLocks, lock_paths
-from dyno.bench.frameworks.isolation import isolating_variables
+from dyno.bench.frameworks.visible_devices import isolating_variables
 from dyno.bench.measure.regression_band import with_history
 from dyno.bench.measure.warnings import sorted_warnings, warning
 from dyno.bench.registry import registry, resolve
-from dyno.bench.runner.failures import failure_of
-from dyno.bench.runner.health_check import measured_peaks
-from dyno.bench.runner.job_runs import JobRuns, RunContext, time_limit_s
+from dyno.bench.runner.health_check import measured_peaks, prove_fork
+from dyno.bench.runner.job_runs import JobRuns, RunContext, planned_times, time_limit_s, variants_of
 from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.limits import host_share_bytes, runner_cgroup
-from dyno.bench.runner.monitor import StopReason, StopSwitch
+from dyno.bench.runner.monitor import StopReason, StopSwitch, failure_of
 from dyno.bench.runner.progress import JobProgress
-from dyno.bench.runner.self_test import prove_fork
-from dyno.bench.runner.variants import planned_times, variants_of
 from dyno.errors import FieldError, FrameworkMissing, InvalidSpec, RunFailed
 from dyno.formatting import format_quantity
 from dyno.logging import event
@@ -183,12 +180,12 @@ class Bench:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Hold the device for this process alone, as long as the block lasts."""
-        turn, told = DeviceTurn(self.device, self._settings), None
+        turn, reported = DeviceTurn(self.device, self._settings), None
         try:
             while not isinstance(holder := turn.take(), HeldLocks):
-                if holder != told:
+                if holder != reported:
                     self._on_wait(holder)
-                    told = holder
+                    reported = holder
                 time.sleep(_LOOK_AGAIN_S)
             with holder:
                 yield

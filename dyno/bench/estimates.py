@@ -56,15 +56,15 @@ def replicas_s(device: Device, replicas: int) -> float:
     return _REPLICA_S * (replicas - 1) if device.driven_as == "cpu" else 0.0
 
 
-def held_bytes(device: Device, replicas: int, *, once: int, each: int, shared: int) -> int:
-    """Peak memory: `once` on the host, `each` per replica, `shared` divided evenly among the replicas.
+def held_bytes(device: Device, replicas: int, *, once: int, per_replica: int, shared: int) -> int:
+    """Peak memory: `once` on the host, `per_replica` on each, `shared` divided evenly among the replicas.
 
     On a CPU the result is the total, including the framework. Elsewhere it is the memory of the fullest accelerator.
     There `once` counts too, because the transfer of data to the device makes a second copy.
     """
     if device.driven_as == "cpu":
-        return once + replicas * each + shared + RUNTIME_BYTES
-    return once + each + shared // replicas
+        return once + replicas * per_replica + shared + RUNTIME_BYTES
+    return once + per_replica + shared // replicas
 
 
 def data_warnings(kind: DataKind, what: str = "accuracy isn't comparable with the reference") -> list[ResultWarning]:

@@ -68,14 +68,14 @@ def registry() -> Mapping[str, Workload]:
     return MappingProxyType(dict(sorted({**dynos_own, **_found_in(folder, dynos_own)}.items())))
 
 
-def _found_in(folder: Path, own: Mapping[str, Workload]) -> Mapping[str, Workload]:
+def _found_in(folder: Path, taken: Mapping[str, Workload]) -> Mapping[str, Workload]:
     """The workloads of DYNO_WORKLOADS_DIR. They are modules of a separate package, so they can't hide Dyno's."""
     if not folder.is_dir():
         raise errors.WorkloadFault(f"DYNO_WORKLOADS_DIR: {folder} is not a folder")
     package = ModuleType(_PACKAGE)
     package.__path__ = [str(folder)]
     sys.modules[_PACKAGE] = package
-    return find([folder], _PACKAGE, taken=own)
+    return find([folder], _PACKAGE, taken=taken)
 
 
 def workload(name: str, workloads: Mapping[str, Workload] | None = None) -> Workload:

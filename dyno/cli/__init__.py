@@ -1,14 +1,13 @@
 """The `dyno` command. Its exit codes are in `dyno/cli/app.py`."""
 
-from dyno.cli import (  # noqa: F401 - each adds commands
-    advice_command,
+from dyno.cli import job_commands  # noqa: F401 - each adds commands; the help lists these first
+
+# isort: split
+from dyno.cli import (  # noqa: F401
     doctor,
-    export_commands,
-    fleet_commands,
-    history_commands,
-    job_commands,
     key_commands,
-    schedule_commands,
+    resource_commands,
+    result_commands,
     sweep_commands,
     up,
 )

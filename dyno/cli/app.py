@@ -1,20 +1,27 @@
-"""Shared code of the `dyno` commands: the Typer app, common options, consoles, and errors as exit codes."""
+"""Shared code of the `dyno` commands: the Typer app, common options, consoles, and errors as exit codes.
 
+`command` registers each command. Two of its params are not options: `client` is a client of the service at --url, and
+`show` prints an answer, as JSON with --json.
+"""
+
+import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from http import HTTPStatus
 from importlib.metadata import version
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from pydantic import BaseModel, JsonValue
 from rich.console import Console
 
-from dyno.client import ConnectionBroken, Refused, ServerUnreachable
+from dyno.client import DEFAULT_URL, Client, ConnectionBroken, Refused, ServerUnreachable
 from dyno.errors import CommandExit, DynoError
 from dyno.settings import WrongSettings
 
@@ -26,7 +33,6 @@ _START = "; start Dyno with `dyno up`, or set --url or DYNO_URL"
 _KEY = "; set DYNO_API_KEY to a valid key"
 _OF_THE_SERVICE = ("/baseline", "/job", "/params/weights")  # fields that name what the service holds
 _NO_RESULT = "no-result"  # the job failed; `dyno result` exits with the same code as its `dyno run` did
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -53,32 +59,96 @@ Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="URL of the A
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
+class Show:
+    """Prints what a command answers."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.progress = error_console if as_json else console  # stdout then has the JSON alone
+
+    def __call__(self, answer: T, human: str | Callable[[Console, T], None]) -> None:
+        """Print a model, a list of models, or a JSON value: as JSON on stdout, or for people. `human`: a sentence, or a
+        function of the console and the answer.
+        """
+        if self.as_json:
+            typer.echo(json.dumps(_document(answer), indent=2))
+        elif isinstance(human, str):
+            print_line(console, human)
+        else:
+            human(console, answer)
+
+
+_SERVICES = {
+    "client": Parameter("url", Parameter.KEYWORD_ONLY, default=DEFAULT_URL, annotation=Url),
+    "show": Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
+}
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def command(group: typer.Typer = app, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+    """Add the function to the group as a command. Each other param is an option, and a dataclass is several."""
+
+    def add(function: Command) -> Command:
+        params = signature(function).parameters
+        kinds: dict[str, Any] = {name: param.annotation for name, param in params.items()}
+        several: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
+        options = [*_options(params.values()), *(option for name, option in _SERVICES.items() if name in params)]
+
+        @wraps(function)
+        def called(**given: Any) -> None:
+            with _exit_codes(), ExitStack() as stack:
+                if "show" in params:
+                    given["show"] = Show(given.pop("as_json"))
+                if "client" in params:
+                    given["client"] = stack.enter_context(retrying_client(given.pop("url")))
+                for param, kind in several.items():
+                    given[param] = kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
+                function(**given)
+
+        called.__signature__ = signature(function).replace(parameters=options)  # type: ignore[attr-defined]
+        called.__annotations__ = {option.name: option.annotation for option in options}
+        group.command(name, **settings)(called)
+        return function
+
+    return add
+
+
+def _options(params: Iterable[Parameter]) -> Iterator[Parameter]:
+    for param in params:
+        if dataclasses.is_dataclass(param.annotation):
+            for field in dataclasses.fields(param.annotation):
+                yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        elif param.name not in _SERVICES:
+            yield param.replace(kind=Parameter.KEYWORD_ONLY)
+
+
+def retrying_client(url: str) -> Client:
+    """A client that says on stderr when a call starts to wait for the service."""
+    return Client(url, away=lambda error: print_line(error_console, f"waiting for the service: {error.detail}"))
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
     """Turn Dyno's errors into one line on stderr and an exit code that scripts can rely on."""
-
-    @wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except Refused as error:
-            code = CommandExit.FAILED if error.problem.get("code") == _NO_RESULT else refusal_code(error.problem)
-            _fail(as_options(error.detail) + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), code)
-        except ConnectionBroken as error:
-            _fail(error.detail + _START, CommandExit.UNREACHABLE)
-        except ServerUnreachable as error:
-            _fail(error.detail, CommandExit.UNREACHABLE)
-        except WrongSettings as error:
-            _fail(error.detail, USAGE)
-        except DynoError as error:
-            _fail(error.detail, CommandExit.FAILED)
-        except BrokenPipeError:  # the reader closed the pipe, as `head` does
-            raise
-        except OSError as error:  # a file or folder of an option or argument
-            _fail(str(error), CommandExit.FAILED)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
-
-    return wrapped
+    try:
+        yield
+    except Refused as error:
+        code = CommandExit.FAILED if error.problem.get("code") == _NO_RESULT else refusal_code(error.problem)
+        _fail(as_options(error.detail) + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), code)
+    except ConnectionBroken as error:
+        _fail(error.detail + _START, CommandExit.UNREACHABLE)
+    except ServerUnreachable as error:
+        _fail(error.detail, CommandExit.UNREACHABLE)
+    except WrongSettings as error:
+        _fail(error.detail, USAGE)
+    except DynoError as error:
+        _fail(error.detail, CommandExit.FAILED)
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
+        raise
+    except OSError as error:  # a file or folder of an option or argument
+        _fail(str(error), CommandExit.FAILED)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 def refusal_code(problem: Mapping[str, Any]) -> int:
@@ -117,18 +187,6 @@ def print_error(detail: str) -> None:
 def print_line(console: Console, sentence: str) -> None:
     """Print a sentence of any length on one line, without markup."""
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-def print_result(answer: T, as_json: bool, human: str | Callable[[Console, T], None]) -> None:
-    """Print `found` as JSON on stdout: a model, a list of models, or a JSON value. Without `as_json`, print the
-    sentence `human`, or call it with the console and `found`.
-    """
-    if as_json:
-        typer.echo(json.dumps(_document(answer), indent=2))
-    elif isinstance(human, str):
-        print_line(console, human)
-    else:
-        human(console, answer)
 
 
 def _document(answer: Any) -> JsonValue:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from dyno import errors, preflight
-from dyno.cli import render, up
-from dyno.cli.app import AsJson, Url, app, exit_codes, expand_home, print_result
-from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno import errors, folders
+from dyno.cli import up
+from dyno.cli.app import Show, command, expand_home
+from dyno.cli.listings import listing
+from dyno.client import Client, Refused, ServerUnreachable
 from dyno.formatting import format_quantity
 from dyno.models.job import Stored
 from dyno.settings import Settings, load_settings
@@ -117,8 +117,8 @@ def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
         is_well = sets.is_dir() and os.access(sets, os.R_OK | os.X_OK)
         found = f"{sets} is " + ("readable" if is_well else "not a readable folder")
         yield _check("data sets", is_well, found, "set DYNO_DATA_DIR to a readable folder, or unset it")
-    wrong = preflight.write_error(data_dir)
-    free = 0 if wrong else shutil.disk_usage(preflight.nearest(data_dir)).free
+    wrong = folders.write_error(data_dir)
+    free = 0 if wrong else shutil.disk_usage(folders.nearest(data_dir)).free
     found = f"{data_dir} can't be used: {wrong}" if wrong else f"{data_dir}: {format_quantity(free, 'B')} free"
     yield _check(
         "data folder", free >= LEAST_FREE_BYTES, found, "free space, or choose another folder with `dyno up --data-dir`"
@@ -136,28 +136,23 @@ def _read_or_none(file: Path) -> str | None:
         return None
 
 
-def _state(check: Check) -> str:
-    return "problem" if not check.is_well else "warning" if check.to_do else "ok"
+@listing("check", "state", "found", "to do")
+def _checks(check: Check) -> tuple[str | None, ...]:
+    state = "problem" if not check.is_well else "warning" if check.to_do else "ok"
+    return check.name, state, check.found, check.to_do
 
 
 _KEPT = "Folder in which `dyno up` keeps jobs and results."
 
 
-@app.command()
-@exit_codes
+@command()
 def doctor(
+    client: Client,
+    show: Show,
     data_dir: Annotated[Path, typer.Option(callback=expand_home, help=_KEPT)] = up.DEFAULT_DATA_DIR,
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
 ) -> None:
     """Check Redis, API, workers, devices, folders and the clock. Exit code 1 if a check fails."""
-    with Client(url) as client:
-        checks = list(diagnose(client, load_settings(), data_dir))
-    print_result(checks, as_json, _print)
-    if not all(each.is_well for each in checks):
+    checks = list(diagnose(client, load_settings(), data_dir))
+    show(checks, _checks)
+    if not all(check.is_well for check in checks):
         raise typer.Exit(errors.CommandExit.FAILED)
-
-
-def _print(console: Console, checks: list[Check]) -> None:
-    cells = ((check.name, _state(check), check.found, check.to_do) for check in checks)
-    render.print_table(console, ("check", "state", "found", "to do"), cells)

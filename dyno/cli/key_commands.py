@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from pydantic import ValidationError
 
-from dyno.cli import render, up
-from dyno.cli.app import AsJson, app, error_console, exit_codes, expand_home, print_result
+from dyno.cli import listings, up
+from dyno.cli.app import Show, app, command, error_console, expand_home
 from dyno.errors import DynoError, StoreUnavailable
 from dyno.logging import AUDIT_LOG, PLAIN_FORMAT, PlainFormatter, audit
 from dyno.models.api_key import Limits, NewKey, Scope
@@ -45,9 +45,9 @@ _DATA_DIR_HELP = "The --data-dir of the running `dyno up`; ignored with DYNO_RED
 DataDir = Annotated[Path, typer.Option(callback=expand_home, help=_DATA_DIR_HELP)]
 
 
-@keys.command()
-@exit_codes
+@command(keys)
 def create(
+    show: Show,
     name: Annotated[str, typer.Option(help="The purpose of the key, for people.")],
     scope: Annotated[Scope, typer.Option(help="read; submit, which includes read; admin, which includes everything.")],
     queued_jobs: Annotated[
@@ -62,7 +62,6 @@ def create(
         int | None, typer.Option(parser=parse_duration, metavar="DURATION", help="Time until the key expires: 30d.")
     ] = None,
     data_dir: DataDir = up.DEFAULT_DATA_DIR,
-    as_json: AsJson = False,
 ) -> None:
     """Create a key and print its secret, this once. Once there is a key, requests to the service need one."""
     try:
@@ -79,38 +78,34 @@ def create(
         raise typer.BadParameter(wrong) from invalid
     key, secret = _call_store(data_dir, lambda store: store.create(request))
     _audit("key-created", key=key.id, name=key.name, scope=key.scope)
-    print_result({**key.model_dump(mode="json"), "secret": secret}, as_json, lambda *_: typer.echo(secret))
+    show({**key.model_dump(mode="json"), "secret": secret}, lambda *_: typer.echo(secret))
 
 
-@keys.command(name="list")
-@exit_codes
-def list_keys(data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
+@command(keys, "list")
+def list_keys(show: Show, data_dir: DataDir = up.DEFAULT_DATA_DIR) -> None:
     """List all keys, including revoked and expired ones, which jobs may name as their owners."""
-    rows = _call_store(data_dir, lambda store: store.list())
-    print_result(rows, as_json, render.keys)
+    show(_call_store(data_dir, lambda store: store.list()), listings.keys)
 
 
-@keys.command()
-@exit_codes
-def revoke(key_id: KeyId, data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
+@command(keys)
+def revoke(show: Show, key_id: KeyId, data_dir: DataDir = up.DEFAULT_DATA_DIR) -> None:
     """Revoke a key at once. Its jobs go on."""
     if _call_store(data_dir, lambda store: store.revoke(key_id)):
         _audit("key-revoked", key=key_id)
     else:
         error_console.print(f"{key_id} was already revoked", markup=False, highlight=False)
-    print_result({"key": key_id, "revoked": True}, as_json, lambda *_: None)
+    show({"key": key_id, "revoked": True}, lambda *_: None)
 
 
-@keys.command(name="open")
-@exit_codes
-def open_again(data_dir: DataDir = up.DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
+@command(keys, "open")
+def open_again(show: Show, data_dir: DataDir = up.DEFAULT_DATA_DIR) -> None:
     """Delete all keys, which must be revoked, and accept requests without a key again."""
     if not _call_store(data_dir, lambda store: store.open_again()):
         raise DynoError(
             "some keys aren't revoked; find them with `dyno keys list`, revoke them with `dyno keys revoke`"
         )
     _audit("keys-opened")
-    print_result({"open": True}, as_json, lambda *_: None)
+    show({"open": True}, lambda *_: None)
 
 
 def _call_store(data_dir: Path, command: Callable[["ApiKeys"], Awaitable[T]]) -> T:

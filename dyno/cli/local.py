@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from pydantic import JsonValue
+from rich.console import Console
 
 from dyno.bench.bench import Bench, resolve_here
 from dyno.bench.registry import workload
-from dyno.cli import render
-from dyno.cli.app import as_options, console, error_console, print_line
+from dyno.cli.app import as_options, error_console, print_line
+from dyno.cli.progress_bars import live_runs
 from dyno.errors import DynoError, InvalidSpec, RunFailed, UnknownWorkload
 from dyno.formatting import format_duration
 from dyno.models.job import Holder
@@ -32,15 +33,15 @@ def local_schema(name: str) -> Mapping[str, Any]:
     return workload(name).params.model_json_schema()
 
 
-def run_here(spec: Mapping[str, JsonValue], as_json: bool) -> Result:
-    """The result of the spec, with progress on the terminal. Raises InvalidSpec, UnknownWorkload and DynoError."""
+def run_here(spec: Mapping[str, JsonValue], console: Console) -> Result:
+    """The result of the spec, with progress on the console. Raises InvalidSpec, UnknownWorkload and DynoError."""
     selected = spec["device"]
     if not isinstance(selected, str):
         raise DynoError('--local needs a device of this host, such as "cpu" or "gpu:0"')
     with (
         interrupt_on_signals(),
         Bench("cpu" if selected == "any" else selected, on_wait=_say_who) as bench,
-        render.live_runs(error_console if as_json else console) as follow,
+        live_runs(console) as follow,
     ):
         resolved = resolve_here(spec)
         bench.check(resolved)

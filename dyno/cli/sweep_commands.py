@@ -13,8 +13,20 @@ import typer
 from pydantic import JsonValue
 
 from dyno.cli import app as cli
-from dyno.cli import completion, job_commands, render
-from dyno.client import DEFAULT_URL, Client, ServerUnreachable
+from dyno.cli import listings, render
+from dyno.cli.job_commands import submit_once
+from dyno.cli.progress_bars import sweep_progress
+from dyno.cli.spec_options import (
+    OF_WORKLOAD,
+    Budget,
+    RunCount,
+    complete_workloads,
+    measure_of,
+    parse_pairs,
+    parse_value,
+    parse_workload_options,
+)
+from dyno.client import Client, ServerUnreachable
 from dyno.errors import DynoError
 from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Sweep, presets
@@ -32,8 +44,8 @@ _PLOT = "File to save a plot to, .svg or .png."
 
 def parse_values(text: str, schema: dict[str, Any] | None = None) -> list[JsonValue]:
     """Parse words such as `256,512,1024`. Text that is JSON as a whole, such as `[256, 512]`, is one value."""
-    if isinstance(whole := job_commands.parse_value(text, schema), str):
-        return [job_commands.parse_value(part, schema) for part in text.split(",")]
+    if isinstance(whole := parse_value(text, schema), str):
+        return [parse_value(part, schema) for part in text.split(",")]
     return [whole]
 
 
@@ -45,22 +57,21 @@ def parse_devices(text: str) -> list[JsonValue]:
 def parse_base(pairs: list[str] | None) -> dict[str, JsonValue]:
     """Parse words such as `batch-size=256`. Raises BadParameter."""
     base: dict[str, JsonValue] = {}
-    for name, text in job_commands.parse_pairs(pairs).items():
+    for name, text in parse_pairs(pairs).items():
         axis = name if name in _AXES or name.startswith(PARAM) else PARAM + name.replace("-", "_")
-        base[axis] = text if axis == "device" and not text.startswith("{") else job_commands.parse_value(text)
+        base[axis] = text if axis == "device" and not text.startswith("{") else parse_value(text)
     return base
 
 
-@cli.app.command(
-    cls=job_commands.WorkloadCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)
-@cli.exit_codes
+@cli.command(**OF_WORKLOAD)
 def sweep(
     context: typer.Context,
+    client: Client,
+    show: cli.Show,
     workload: Annotated[
         str | None,
         typer.Argument(
-            help="Name from `dyno workloads`, or the id of a sweep to follow.", autocompletion=completion.workloads
+            help="Name from `dyno workloads`, or the id of a sweep to follow.", autocompletion=complete_workloads
         ),
     ] = None,
     preset: Annotated[str | None, typer.Option(help=_PRESETS)] = None,
@@ -79,8 +90,8 @@ def sweep(
         bool,
         typer.Option("--stop-hopeless", help="Cancel further rounds of points less than half as good as the best."),
     ] = False,
-    budget: job_commands.Budget = None,
-    processes: job_commands.RunCount = None,
+    budget: Budget = None,
+    processes: RunCount = None,
     seed: Annotated[int | None, typer.Option(help="Seed of data and weights.")] = None,
     measure: Annotated[list[str] | None, typer.Option(help="name=value, as for `dyno run`.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="name=value, to find the jobs by; may be repeated.")] = None,
@@ -89,8 +100,6 @@ def sweep(
     ] = False,
     plot: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.file_to_write, help=_PLOT)] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the sweep that is named by its id.")] = False,
-    url: cli.Url = DEFAULT_URL,
-    as_json: cli.AsJson = False,
 ) -> None:
     """Submit a job for each combination of values, wait for them, print a table. Ctrl-C leaves the jobs running.
 
@@ -105,33 +114,30 @@ def sweep(
     is_id = workload is not None and _SWEEP.fullmatch(workload) is not None
     if is_id and (others := [option for option in cli.given_options(context) if option not in _OF_A_SWEEP]):
         raise typer.BadParameter(f"{' '.join(others)}: {workload} has its points already; name a workload instead")
-    with job_commands.retrying_client(url) as client:
-        if workload is not None and is_id:
-            sweep_id = workload
-        elif cancel:
-            raise typer.BadParameter("--cancel needs the id of a sweep: swp_…")
-        else:
-            chosen = {"framework": framework, "precision": precision, "replicas": replicas}
-            axes = {name: parse_values(text) for name, text in chosen.items() if text is not None}
-            axes |= {} if device is None else {"device": parse_devices(device)}
-            axes |= _param_axes(client, workload, preset, param, words)
-            single = {"workload": workload, "seed": seed, "queue_if_absent": queue_if_absent or None}
-            spec = _spec(single, job_commands.measure_of(budget, processes, measure), label)
-            more: dict[str, JsonValue] = {
-                "preset": preset,
-                "metric": metric,
-                "base": parse_base(base) or None,
-                "rounds": rounds,
-                "stop_hopeless": stop_hopeless or None,
-            }
-            request = _request(spec, axes, more)
-            submit = partial(client.begin_sweep, request)
-            sweep_id = job_commands.submit_once(client, submit, lambda begun: begun.id, _how_to_go_on, "sweep").id
-        answer = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, metric, as_json)
-        drawn = None if image is None else client.sweep_plot(sweep_id, image, metric=metric)
-    if plot is not None and drawn is not None:
-        cli.save(plot, drawn)
-    cli.print_result(answer, as_json, render.sweep)
+    if workload is not None and is_id:
+        sweep_id = workload
+    elif cancel:
+        raise typer.BadParameter("--cancel needs the id of a sweep: swp_…")
+    else:
+        chosen = {"framework": framework, "precision": precision, "replicas": replicas}
+        axes = {name: parse_values(text) for name, text in chosen.items() if text is not None}
+        axes |= {} if device is None else {"device": parse_devices(device)}
+        axes |= _param_axes(client, workload, preset, param, words)
+        single = {"workload": workload, "seed": seed, "queue_if_absent": queue_if_absent or None}
+        spec = _spec(single, measure_of(budget, processes, measure), label)
+        more: dict[str, JsonValue] = {
+            "preset": preset,
+            "metric": metric,
+            "base": parse_base(base) or None,
+            "rounds": rounds,
+            "stop_hopeless": stop_hopeless or None,
+        }
+        submit = partial(client.begin_sweep, _request(spec, axes, more))
+        sweep_id = submit_once(client, submit, lambda begun: begun.id, _how_to_go_on, "sweep").id
+    answer = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, metric, show)
+    if plot is not None and image is not None:
+        cli.save(plot, client.sweep_plot(sweep_id, image, metric=metric))
+    show(answer, render.sweep)
     if not cancel and answer.status != "succeeded":
         raise DynoError(f"{answer.id}: {_missing(answer)}")
 
@@ -155,20 +161,20 @@ def _param_axes(
     client: Client, workload: str | None, preset: str | None, pairs: list[str] | None, words: list[str]
 ) -> dict[str, list[JsonValue]]:
     """The values of each param, by its axis. Raises BadParameter."""
-    axes = {PARAM + name: parse_values(text) for name, text in job_commands.parse_pairs(pairs).items()}
+    axes = {PARAM + name: parse_values(text) for name, text in parse_pairs(pairs).items()}
     if words:
         known_preset = presets().get(preset or "")
         name = workload or (known_preset and known_preset.spec["workload"])
         if not isinstance(name, str):
             raise typer.BadParameter(f"name the workload first, then {words[0]} and other options")
-        options = job_commands.parse_workload_options(name, client.workload(name).params, words, parse_values)
+        options = parse_workload_options(name, client.workload(name).params, words, parse_values)
         axes |= {PARAM + option: values for option, values in options.items() if isinstance(values, list)}
     return axes
 
 
 def _spec(single: Mapping[str, JsonValue], measure: dict[str, JsonValue], labels: list[str] | None) -> dict[str, Any]:
     """The fields of the spec that were given and don't vary."""
-    given = {**single, "measure": measure or None, "labels": {**job_commands.parse_pairs(labels)} or None}
+    given = {**single, "measure": measure or None, "labels": {**parse_pairs(labels)} or None}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -199,9 +205,9 @@ def _request(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _follow(client: Client, sweep_id: str, metric: str | None, as_json: bool) -> Sweep:
+def _follow(client: Client, sweep_id: str, metric: str | None, show: cli.Show) -> Sweep:
     try:
-        with render.sweep_progress(cli.error_console if as_json else cli.console) as follow:
+        with sweep_progress(show.progress) as follow:
             return client.wait_for_sweep(sweep_id, lambda now: follow(now, _held_by(client, now)), metric=metric)
     except KeyboardInterrupt:
         cli.print_line(cli.error_console, _how_to_go_on(client, sweep_id))
@@ -220,13 +226,11 @@ def _how_to_go_on(client: Client, sweep_id: str) -> str:
     return f"{sweep_id} goes on.\nfollow it: dyno sweep {sweep_id}\ncancel it: dyno sweep {sweep_id} --cancel"
 
 
-@cli.app.command()
-@cli.exit_codes
+@cli.command()
 def sweeps(
+    client: Client,
+    show: cli.Show,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of sweeps.")] = 20,
-    url: cli.Url = DEFAULT_URL,
-    as_json: cli.AsJson = False,
 ) -> None:
     """List the newest sweeps."""
-    with Client(url) as client:
-        cli.print_result(client.sweeps(limit=limit), as_json, render.sweeps)
+    show(client.sweeps(limit=limit), listings.sweeps)

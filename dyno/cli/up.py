@@ -21,13 +21,14 @@ import typer
 from pydantic import JsonValue
 from rich.console import Console
 
-from dyno import errors, preflight
+from dyno import errors, folders
 from dyno.bench.devices import cpu
 from dyno.cli import render
-from dyno.cli.app import app, console, exit_codes, expand_home
+from dyno.cli.app import command, console, expand_home
+from dyno.cli.progress_bars import live_progress
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.models.job import Job
-from dyno.processes import ManagedProcess, Stack, interrupt_on_signals
+from dyno.processes import ManagedProcess, Stack, bind_error, free_port, interrupt_on_signals
 from dyno.settings import Settings, WrongSettings, load_settings
 
 READY_S = 60.0
@@ -55,7 +56,7 @@ def run_stack(
     _check(settings, port, data_dir)
     allowed = os.sched_getaffinity(0)
     reserved = reserve(settings, devices, allowed)
-    port = port or preflight.free_port(settings.host)
+    port = port or free_port(settings.host)
     stack = Stack(say)
     url = api_url(settings.host, port)
     with (
@@ -91,9 +92,9 @@ def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
         raise WrongSettings("unset DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE; only `dyno serve` supports TLS")
     if settings.redis_password and not settings.redis_url:
         raise WrongSettings("DYNO_REDIS_PASSWORD needs DYNO_REDIS_URL: a server of `dyno up` has no password; unset it")
-    if wrong := preflight.bind_error(settings.host, port):
+    if wrong := bind_error(settings.host, port):
         raise WrongSettings(wrong)
-    if data_dir is not None and (wrong := preflight.write_error(data_dir)):
+    if data_dir is not None and (wrong := folders.write_error(data_dir)):
         raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; choose another with --data-dir")
 
 
@@ -245,7 +246,7 @@ def run_demo(console: Console, *, device: str = "cpu") -> None:
             for spec in (MATMUL, MNIST):
                 console.rule(f"POST {url}/v1/jobs  {spec['workload']}")
                 console.print_json(data=spec)
-                with render.live_progress(console) as show:
+                with live_progress(console) as show:
                     result = client.run(spec, partial(show_while_alive, stack, show))
                 render.result(console, result, "")
         console.rule()
@@ -255,15 +256,13 @@ def run_demo(console: Console, *, device: str = "cpu") -> None:
 DEFAULT_DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "dyno"
 
 
-@app.command()
-@exit_codes
+@command()
 def demo(device: Annotated[str, typer.Option(help="The CPU device to use.")] = "cpu") -> None:
     """Start a Dyno, run a matmul and a short training over HTTP, print the results, end everything."""
     run_demo(console, device=device)
 
 
-@app.command()
-@exit_codes
+@command()
 def up(
     port: Annotated[
         int, typer.Option(min=0, max=65535, envvar="DYNO_PORT", help="Port of the API, on loopback.")
@@ -288,8 +287,7 @@ def up(
         stack.watch()
 
 
-@app.command()
-@exit_codes
+@command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to bind; loopback by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind.")] = None,
@@ -300,8 +298,7 @@ def serve(
     _become("service", [], {name: str(value) for name, value in given.items() if value is not None})
 
 
-@app.command()
-@exit_codes
+@command()
 def worker(
     device: Annotated[str | None, typer.Option(help='"cpu", "cpu:0-1", "gpu:0", …')] = None,
     emulate: Annotated[str | None, typer.Option(help='"tpu:8": a TPU made of 8 virtual CPU devices.')] = None,

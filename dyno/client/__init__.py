@@ -3,7 +3,7 @@
 The clients contain no workload code. They share only the models with the server.
 """
 
-from dyno.client.client import DEFAULT_URL, AsyncClient, Client
+from dyno.client.client import AsyncClient, Client
 from dyno.client.exceptions import (
     ComparisonNotMade,
     ConnectionBroken,
@@ -12,6 +12,7 @@ from dyno.client.exceptions import (
     Refused,
     ServerUnreachable,
 )
+from dyno.client.exchange import DEFAULT_URL
 
 __all__ = [
     "DEFAULT_URL",

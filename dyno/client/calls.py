@@ -1,56 +1,67 @@
-"""The calls that both clients have, each written once."""
+"""The calls that both clients have, each written once: its request, and what it makes of the response."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import json
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import httpx
 from pydantic import JsonValue
 
 from dyno.client import endpoints
-from dyno.client.endpoints import DEFAULT_LIMIT, AnySpec, LinePage, Listing
+from dyno.client.endpoints import DEFAULT_LIMIT, AnySpec, Filter, ListPage, once, query, request, spec_document
 from dyno.client.exceptions import ConnectionBroken, Refused, ServerUnreachable
-from dyno.client.flows import Flow, OnProgress, OnSweep, Pages, Time, call, listed, result_of, sent, stream, until_done
-from dyno.client.http_transport import PATIENT, Request
+from dyno.client.exchange import Exchange, OnProgress, call, stream
+from dyno.client.http_transport import PATIENT, Request, check_status, read_bytes, read_model
+from dyno.client.streams import EventFollower, check_done, checked_file
 from dyno.models.advice import Advice
 from dyno.models.api_key import ApiKey, CreatedKey, Limits, Me, Scope
 from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import Comparison, UnfinishedComparison
+from dyno.models.event import AnyEvent
 from dyno.models.history import Alarm, History
 from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
 from dyno.models.job import Job, Status, Validation
 from dyno.models.job_schedule import JobSchedule
-from dyno.models.result import Artifact, Result, ResultRow, RunSamples
-from dyno.models.result_export import ImportReport
+from dyno.models.result import Artifact, Result, RunSamples
+from dyno.models.result_export import ImportReport, ResultRow
 from dyno.models.spec import CONFIDENCE, MARGIN
 from dyno.models.sweep import Sweep, SweepSummary
 from dyno.models.webhook import Delivery, DeliveryStatus
 
+OnSweep = Callable[[Sweep], None]
+Time = datetime | str | None
 
-class ClientCalls:
+
+class ClientCalls(Exchange):
     """The calls that both clients have. Each raises Refused for a problem, and ServerUnreachable."""
 
     @call
-    def submit(self, spec: AnySpec, *, idempotency_key: str | None = None) -> Request[Job]:
+    async def submit(self, spec: AnySpec, *, idempotency_key: str | None = None) -> Job:
         """Queue a job. If an earlier submit had the same `idempotency_key`, returns that submit's job.
 
         Retries for some seconds while the service is away. Raises Refused with every wrong field, or ServerUnreachable.
         """
-        return endpoints.submit(spec, idempotency_key)
+        return await self._post(Job, "/v1/jobs", json=spec_document(spec), **once(idempotency_key))
 
     @call
-    def validate(self, spec: AnySpec) -> Request[Validation]:
+    async def validate(self, spec: AnySpec) -> Validation:
         """Check a spec without queueing it: the spec as it would run, its estimated cost and warnings.
 
         Raises as `submit` does.
         """
-        return endpoints.validate(spec)
+        return await self._post(Validation, "/v1/jobs", params={"validate_only": True}, json=spec_document(spec))
 
     @call
-    def job(self, job_id: str) -> Request[Job]:
+    async def job(self, job_id: str) -> Job:
         """The job's current record."""
-        return endpoints.job(job_id)
+        return await self._get(Job, "/v1/jobs/{}", job_id)
 
     @call
-    def jobs(
+    async def jobs(
         self,
         *,
         status: Status | str | None = None,
@@ -62,75 +73,121 @@ class ClientCalls:
         created_before: Time = None,
         imported: bool | None = None,
         limit: int | None = DEFAULT_LIMIT,
-    ) -> Flow[list[Job]]:
+    ) -> list[Job]:
         """The newest `limit` jobs (None: all) that match all filters. A label is `name` or `name=value`."""
         filters = {"status": status, "workload": workload, "device": device, "framework": framework, "label": label}
         times = {"created_after": created_after, "created_before": created_before}
-        return listed(endpoints.jobs(imported=imported, **filters, **times), limit)
+        read = partial(read_model, ListPage[Job])
+        return await self._listed(
+            request("GET", read, "/v1/jobs", params=query(imported=imported, **filters, **times)), limit
+        )
 
     @call
-    def wait(self, job_id: str, progress: OnProgress | None = None) -> Flow[Job]:
+    async def wait(self, job_id: str, progress: OnProgress | None = None) -> Job:
         """Long-poll until the job is done, and call `progress` with each new version of the record.
 
         Retries for a minute while the service is away.
         """
-        job = yield from sent(endpoints.job(job_id, retry=PATIENT))
-        return (yield from until_done(job, progress))
+        return await self._done(await self._current(job_id), progress)
 
     @call
-    def result(self, job_id: str) -> Request[Result]:
+    async def result(self, job_id: str) -> Result:
         """The result of a job that succeeded.
 
         Raises Refused: `result-not-ready` while the job isn't done, `no-result` if it failed or was canceled.
         """
-        return endpoints.result(job_id)
+        return await self._get(Result, "/v1/jobs/{}/result", job_id)
 
     @call
-    def run(
+    async def run(
         self, spec: AnySpec, progress: OnProgress | None = None, *, idempotency_key: str | None = None
-    ) -> Flow[Result]:
+    ) -> Result:
         """Submit a job, wait for it, and read its result. Raises JobNotSucceeded if it has none."""
-        job = yield from sent(endpoints.submit(spec, idempotency_key))
-        return (yield from result_of(job, progress))
+        job = await self._post(Job, "/v1/jobs", json=spec_document(spec), **once(idempotency_key))
+        return await self._outcome(job, progress)
 
     @call
-    def outcome(self, job_id: str, progress: OnProgress | None = None) -> Flow[Result]:
+    async def outcome(self, job_id: str, progress: OnProgress | None = None) -> Result:
         """Wait for a job and read its result. Raises JobNotSucceeded if it has none."""
-        job = yield from sent(endpoints.job(job_id, retry=PATIENT))
-        return (yield from result_of(job, progress))
+        return await self._outcome(await self._current(job_id), progress)
 
     @call
-    def cancel(self, job_id: str) -> Request[Job]:
+    async def cancel(self, job_id: str) -> Job:
         """Cancel a queued job at once, a running one within 5 s. Raises Refused: `job-finished` if it is done."""
-        return endpoints.cancel(job_id)
+        return await self._post(Job, "/v1/jobs/{}/cancel", job_id)
 
     @call
-    def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Request[Job]:
+    async def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Job:
         """Queue the job's spec again, as a new job. Otherwise like `submit`."""
-        return endpoints.rerun(job_id, idempotency_key)
+        return await self._post(Job, "/v1/jobs/{}/rerun", job_id, **once(idempotency_key))
 
     @call
-    def delete(self, job_id: str) -> Request[None]:
+    async def delete(self, job_id: str) -> None:
         """Delete a done job with its result and files. Raises Refused: `job-live` while it isn't done."""
-        return endpoints.delete(job_id)
+        await self._delete("/v1/jobs/{}", job_id)
 
     @call
-    def samples(self, job_id: str) -> Request[list[RunSamples]]:
+    async def samples(self, job_id: str) -> list[RunSamples]:
         """All readings behind the result, run by run."""
-        return endpoints.samples(job_id)
+        return await self._list(ListPage[RunSamples], "/v1/jobs/{}/samples", job_id)
 
     @call
-    def logs(self, job_id: str) -> Request[str]:
+    async def logs(self, job_id: str) -> str:
         """The output of the job's runners, the last 256 KiB at most."""
-        return endpoints.logs(job_id)
+        return await self._text("/v1/jobs/{}/logs", job_id)
+
+    @stream
+    async def follow_logs(self, job_id: str) -> AsyncIterator[str]:
+        """The output in `logs` and all new output until the job is done.
+
+        Raises Refused and ServerUnreachable, the latter also if the stream ends before the job is done.
+        """
+        options: dict[str, Any] = {"params": {"follow": "true"}, "timeout": endpoints.LOG_TIMEOUT}
+        decoder = getincrementaldecoder("utf-8")("replace")
+        async with self._open(request("GET", check_status, "/v1/jobs/{}/logs", job_id, **options)) as response:
+            async for piece in self._pieces(response):
+                yield decoder.decode(piece)
+        check_done(await self._get(Job, "/v1/jobs/{}", job_id))
+
+    @stream
+    async def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
+        """The events of a job until it is done, or of all jobs without end. Each event is yielded once.
+
+        The client reconnects after a broken connection and resumes after the last event. `after` is the `id` of the
+        event to start after. By default a job's events start at its beginning, and those of all jobs now. Raises as
+        `wait` does.
+        """
+        following = EventFollower(job_id, after)
+        while not following.ended:
+            try:
+                async with self._open(following.request()) as response:
+                    following.connected(response)
+                    async for piece in self._pieces(response):
+                        for event in following.events(piece):
+                            yield event
+                        if following.ended:
+                            return
+            except (Refused, ServerUnreachable) as error:
+                following.broke(error)
+            if not following.ended:
+                await self._pause(following.pause_s)
 
     @call
-    def artifacts(self, job_id: str) -> Request[list[Artifact]]:
+    async def artifacts(self, job_id: str) -> list[Artifact]:
         """The files that a job has stored."""
-        return endpoints.artifacts(job_id)
+        return await self._list(ListPage[Artifact], "/v1/jobs/{}/artifacts", job_id)
 
     @call
-    def compare(
+    async def download(self, job_id: str, artifact: Artifact, to: Path) -> None:
+        """Download an artifact to the file `to`. Raises DownloadDamaged if its SHA-256 isn't the listed one."""
+        file = request("GET", check_status, "/v1/jobs/{}/artifacts/{}", job_id, artifact.name)
+        with checked_file(job_id, artifact, to) as write:
+            async with self._open(file) as response:
+                async for piece in self._pieces(response):
+                    write(piece)
+
+    @call
+    async def compare(
         self,
         job_ids: Sequence[str],
         *,
@@ -138,158 +195,159 @@ class ClientCalls:
         margin: float = MARGIN,
         confidence: float = CONFIDENCE,
         base: str | int = 0,
-    ) -> Request[Comparison]:
+    ) -> Comparison:
         """Compare the jobs' results with that of `base`, a job or its index.
 
         Raises Refused: `not-comparable` if the results share no metric.
         """
         body = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence, "base": base}
-        return endpoints.compare(json=body)
+        return await self._post(Comparison, "/v1/comparisons", json=body)
 
     @call
-    def compare_specs(
+    async def compare_specs(
         self, /, first: AnySpec, second: AnySpec, progress: OnProgress | None = None, **options: JsonValue
-    ) -> Flow[Comparison]:
+    ) -> Comparison:
         """Run both specs in turns on one device, wait, and compare them. Options as in `begin_comparison`.
 
         Raises Refused (`not-comparable` without a shared metric), or ComparisonNotMade if the job fails or is canceled.
         """
-        begun = yield from sent(endpoints.begin_comparison(first, second, options))
-        job = yield from sent(endpoints.job(begun.job, retry=PATIENT))
-        yield from until_done(job, progress)
-        return (yield from sent(endpoints.comparison(begun.id, retry=PATIENT)))
+        begun = await self._begin_comparison(first, second, options)
+        await self._done(await self._current(begun.job), progress)
+        return await self._comparison(begun.id, retry=PATIENT)
 
     @call
-    def begin_comparison(
+    async def begin_comparison(
         self, /, first: AnySpec, second: AnySpec, *, idempotency_key: str | None = None, **options: JsonValue
-    ) -> Request[UnfinishedComparison]:
+    ) -> UnfinishedComparison:
         """Queue a job that runs both specs in turns. Options: pairs, control, metric, margin, confidence."""
-        return endpoints.begin_comparison(first, second, options, idempotency_key)
+        return await self._begin_comparison(first, second, options, idempotency_key)
 
     @call
-    def comparison(self, comparison_id: str) -> Request[Comparison]:
+    async def comparison(self, comparison_id: str) -> Comparison:
         """A comparison. Raises ComparisonNotMade if its specs still run, failed or were canceled."""
-        return endpoints.comparison(comparison_id)
+        return await self._comparison(comparison_id)
 
     @call
-    def bars(self, comparison_id: str) -> Request[str]:
+    async def bars(self, comparison_id: str) -> str:
         """The comparison as an SVG chart."""
-        return endpoints.bars(comparison_id)
+        return await self._text("/v1/comparisons/{}/bars.svg", comparison_id)
 
     @call
-    def save_baseline(
+    async def save_baseline(
         self, name: str, job_id: str, *, metric: str | None = None, margin: float = BASELINE_MARGIN
-    ) -> Request[Baseline]:
+    ) -> Baseline:
         """Save a copy of a job's figure under a name, for specs with `"baseline": name`. Replaces an earlier one.
 
         Raises Refused with every wrong field.
         """
         body = {"job": job_id, "metric": metric, "margin": margin}
-        return endpoints.save_baseline(name, json=body)
+        return await self._put(Baseline, "/v1/baselines/{}", name, json=body)
 
     @call
-    def save_limit(
+    async def save_limit(
         self, name: str, metric: str, *, at_least: float | None = None, at_most: float | None = None
-    ) -> Request[Baseline]:
+    ) -> Baseline:
         """Save a limit under a name, as `save_baseline` does. Set one of `at_least` and `at_most`."""
         body = {"metric": metric, "at_least": at_least, "at_most": at_most}
-        return endpoints.save_baseline(name, json=body)
+        return await self._put(Baseline, "/v1/baselines/{}", name, json=body)
 
     @call
-    def baseline(self, name: str) -> Request[Baseline]:
+    async def baseline(self, name: str) -> Baseline:
         """A baseline. Raises Refused for an unknown name."""
-        return endpoints.baseline(name)
+        return await self._get(Baseline, "/v1/baselines/{}", name)
 
     @call
-    def baselines(self) -> Request[list[Baseline]]:
+    async def baselines(self) -> list[Baseline]:
         """The baselines of this client's key, by name; an admin gets those of all keys."""
-        return endpoints.baselines()
+        return await self._list(ListPage[Baseline], "/v1/baselines")
 
     @call
-    def delete_baseline(self, name: str) -> Request[None]:
+    async def delete_baseline(self, name: str) -> None:
         """Delete a baseline. Jobs that name it keep their copies. Raises Refused for an unknown name."""
-        return endpoints.delete_baseline(name)
+        await self._delete("/v1/baselines/{}", name)
 
     @call
-    def save_schedule(
+    async def save_schedule(
         self, name: str, cron: str, spec: AnySpec, *, timezone: str = "UTC", enabled: bool = True
-    ) -> Request[JobSchedule]:
+    ) -> JobSchedule:
         """Save a spec under a name, to be submitted at the times of a cron expression. Replaces an earlier one.
 
         Raises Refused with every wrong field.
         """
-        body = {"cron": cron, "timezone": timezone, "spec": endpoints.spec_document(spec), "enabled": enabled}
-        return endpoints.save_schedule(name, json=body)
+        body = {"cron": cron, "timezone": timezone, "spec": spec_document(spec), "enabled": enabled}
+        return await self._put(JobSchedule, "/v1/schedules/{}", name, json=body)
 
     @call
-    def schedule(self, name: str) -> Request[JobSchedule]:
+    async def schedule(self, name: str) -> JobSchedule:
         """A schedule, with its next times, what it fired and what it missed. Raises Refused for an unknown name."""
-        return endpoints.schedule(name)
+        return await self._get(JobSchedule, "/v1/schedules/{}", name)
 
     @call
-    def schedules(self) -> Request[list[JobSchedule]]:
+    async def schedules(self) -> list[JobSchedule]:
         """The schedules of this client's key, by name; an admin gets those of all keys."""
-        return endpoints.schedules()
+        return await self._list(ListPage[JobSchedule], "/v1/schedules")
 
     @call
-    def delete_schedule(self, name: str) -> Request[None]:
+    async def delete_schedule(self, name: str) -> None:
         """Delete a schedule; its jobs stay. Raises Refused for an unknown name."""
-        return endpoints.delete_schedule(name)
+        await self._delete("/v1/schedules/{}", name)
 
     @call
-    def begin_sweep(self, request: Mapping[str, JsonValue], *, idempotency_key: str | None = None) -> Request[Sweep]:
+    async def begin_sweep(self, request: Mapping[str, JsonValue], *, idempotency_key: str | None = None) -> Sweep:
         """Queue a job for each point. `request` is the body of POST /v1/sweeps: spec, grid or points, base, preset.
 
         Retries as `submit` does. Raises Refused with every fault of every point; then no job is queued.
         """
-        return endpoints.begin_sweep(request, idempotency_key)
+        return await self._post(Sweep, "/v1/sweeps", json=dict(request), **once(idempotency_key))
 
     @call
-    def sweep(self, sweep_id: str, *, metric: str | None = None) -> Request[Sweep]:
+    async def sweep(self, sweep_id: str, *, metric: str | None = None) -> Sweep:
         """A sweep with the results that there are so far. `metric`: what to compare instead of its own metric."""
-        return endpoints.sweep(sweep_id, params=endpoints.given_params(metric=metric))
+        return await self._get(Sweep, "/v1/sweeps/{}", sweep_id, params=query(metric=metric))
 
     @call
-    def wait_for_sweep(
+    async def wait_for_sweep(
         self, sweep_id: str, progress: OnSweep | None = None, *, metric: str | None = None
-    ) -> Flow[Sweep]:
+    ) -> Sweep:
         """Poll until all jobs are done, and call `progress` with each state. Retries for a minute while the service is
         away. `metric`: as for `sweep`.
         """
-        query = endpoints.given_params(metric=metric)
         while True:
-            now = yield from sent(endpoints.sweep(sweep_id, params=query, retry=PATIENT))
+            now = await self._get(Sweep, "/v1/sweeps/{}", sweep_id, params=query(metric=metric), retry=PATIENT)
             if progress:
                 progress(now)
             if now.status != "running":
                 return now
-            yield endpoints.next_sweep_look_s(now)
+            await self._pause(endpoints.next_sweep_look_s(now))
 
     @call
-    def sweeps(self, *, limit: int | None = DEFAULT_LIMIT) -> Flow[list[SweepSummary]]:
+    async def sweeps(self, *, limit: int | None = DEFAULT_LIMIT) -> list[SweepSummary]:
         """The newest `limit` sweeps (None: all), without their points."""
-        return listed(endpoints.sweeps(), limit)
+        return await self._listed(request("GET", partial(read_model, ListPage[SweepSummary]), "/v1/sweeps"), limit)
 
     @call
-    def cancel_sweep(self, sweep_id: str) -> Request[Sweep]:
+    async def cancel_sweep(self, sweep_id: str) -> Sweep:
         """Cancel all jobs of a sweep that aren't done. Raises Refused: `sweep-finished` if all of them are."""
-        return endpoints.cancel_sweep(sweep_id)
+        return await self._post(Sweep, "/v1/sweeps/{}/cancel", sweep_id)
 
     @call
-    def sweep_table(self, sweep_id: str, format: str = "csv", *, metric: str | None = None) -> Request[str]:
+    async def sweep_table(self, sweep_id: str, format: str = "csv", *, metric: str | None = None) -> str:
         """A row for each point, as `csv`, `md` or `json`."""
-        return endpoints.sweep_table(sweep_id, params=endpoints.given_params(format=format, metric=metric))
+        return await self._text("/v1/sweeps/{}/table", sweep_id, params=query(format=format, metric=metric))
 
     @call
-    def sweep_plot(
+    async def sweep_plot(
         self, sweep_id: str, format: str = "svg", *, kind: str | None = None, metric: str | None = None
-    ) -> Request[bytes]:
+    ) -> bytes:
         """The sweep as an image, `svg` or `png`. `kind`: curve, heatmap or bars; None for whatever fits the axes."""
-        query = endpoints.given_params(format=format, kind=kind, metric=metric)
-        return endpoints.sweep_plot(sweep_id, params=query)
+        options: dict[str, Any] = {
+            "params": query(format=format, kind=kind, metric=metric),
+            "timeout": endpoints.PLOT_S,
+        }
+        return await self._send(request("GET", read_bytes, "/v1/sweeps/{}/plot", sweep_id, **options))
 
     @call
-    def results(
+    async def results(
         self,
         *,
         workload: str | None = None,
@@ -300,14 +358,14 @@ class ClientCalls:
         created_before: Time = None,
         imported: bool | None = None,
         limit: int | None = DEFAULT_LIMIT,
-    ) -> Flow[list[ResultRow]]:
+    ) -> list[ResultRow]:
         """A flat table with a row for each metric of the newest `limit` jobs that succeeded (None: all)."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
-        times = {"from": created_after, "to": created_before}
-        return listed(endpoints.results(imported=imported, **filters, **times), limit)
+        params = _between(created_after, created_before, imported=imported, **filters)
+        return await self._listed(request("GET", endpoints.read_rows, "/v1/results", params=params), limit)
 
     @stream
-    def result_pages(
+    async def result_pages(
         self,
         *,
         workload: str | None = None,
@@ -317,18 +375,16 @@ class ClientCalls:
         created_after: Time = None,
         created_before: Time = None,
         imported: bool | None = None,
-    ) -> Pages[list[ResultRow]]:
+    ) -> AsyncIterator[list[ResultRow]]:
         """The rows of all jobs that match, as `results` returns them, page by page: any number fits into memory."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
-        times = {"from": created_after, "to": created_before}
-        listing = Listing(endpoints.results(imported=imported, **filters, **times), None)
-        while listing.request:
-            listing.add((yield from sent(replace(listing.request, retry=PATIENT))))
-            yield [listing.items]
-            listing.items = []
+        params = _between(created_after, created_before, imported=imported, **filters)
+        rows = request("GET", endpoints.read_rows, "/v1/results", params=params, retry=PATIENT)
+        async for page in self._pages(rows):
+            yield page
 
     @stream
-    def exported_lines(
+    async def exported_lines(
         self,
         *,
         workload: str | None = None,
@@ -337,28 +393,28 @@ class ClientCalls:
         created_after: Time = None,
         created_before: Time = None,
         imported: bool | None = None,
-    ) -> Pages[str]:
+    ) -> AsyncIterator[str]:
         """All results that match, each with its job and its samples as a line of JSON, which another Dyno imports."""
-        filters = {"workload": workload, "device": device, "label": label}
-        times = {"from": created_after, "to": created_before}
-        following: Request[LinePage] | None = endpoints.exported(imported=imported, **filters, **times)
-        while following:
-            page = yield from sent(following)
-            yield page.lines
-            following = page.following
+        filters = {"workload": workload, "device": device, "label": label, "format": "jsonl"}
+        params = _between(created_after, created_before, imported=imported, **filters)
+        options: dict[str, Any] = {"params": params, "timeout": endpoints.EXPORT_S, "retry": PATIENT}
+        lines = request("GET", endpoints.read_lines, "/v1/results", **options)
+        async for page in self._pages(lines, page_size=endpoints.EXPORTED_JOBS):
+            for line in page:
+                yield line
 
     @stream
-    def import_lines(self, lines: Iterable[str], *, source: str | None = None) -> Pages[ImportReport]:
+    async def import_lines(self, lines: Iterable[str], *, source: str | None = None) -> AsyncIterator[ImportReport]:
         """Import lines of JSON, such as those of an open file, and yield the outcome of each request.
 
         A request has up to 100 lines, which are imported together or not at all. Importing a result again changes
         nothing. `source` names the Dyno that ran the jobs. Raises Refused with the number of each wrong line.
         """
-        for request in endpoints.import_requests(lines, source):
-            yield [(yield from sent(request))]
+        for batch in endpoints.import_requests(lines, source):
+            yield await self._send(batch)
 
     @call
-    def history(
+    async def history(
         self,
         *,
         workload: str | None = None,
@@ -367,78 +423,82 @@ class ClientCalls:
         label: str | None = None,
         created_after: Time = None,
         created_before: Time = None,
-    ) -> Request[History]:
+    ) -> History:
         """The newest results that match as series over time, with their changes and alarms."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
-        return endpoints.history(**filters, **{"from": created_after, "to": created_before})
+        params = _between(created_after, created_before, **filters)
+        return await self._get(History, "/v1/history", params=params)
 
     @call
-    def advice(
+    async def advice(
         self,
         workload: str,
         params: Mapping[str, JsonValue] | None = None,
         *,
         framework: str = "tensorflow",
         metric: str | None = None,
-    ) -> Request[Advice]:
+    ) -> Advice:
         """Rank the devices that are up for a workload, by their results of this spec. `metric` is a rate.
 
         Raises Refused for wrong params, and if the workload has no such rate.
         """
-        return endpoints.advice(workload, params or {}, framework, metric)
+        spec = query(workload=workload, params=json.dumps(params or {}), framework=framework)
+        return await self._get(Advice, "/v1/advice", params=spec | query(metric=metric))
 
     @call
-    def acknowledge(self, alarm: Alarm) -> Request[Alarm]:
+    async def acknowledge(self, alarm: Alarm) -> Alarm:
         """Acknowledge an alarm of a history; repeating it changes nothing."""
-        return endpoints.acknowledge(alarm)
+        url = httpx.URL(alarm.acknowledge_url)  # its query is that of the history which shows the alarm
+        read = partial(read_model, Alarm)
+        return await self._send(Request("POST", url.path, read, params=dict(url.params)))
 
     @call
-    def workloads(self) -> Request[list[WorkloadEntry]]:
+    async def workloads(self) -> list[WorkloadEntry]:
         """All workloads."""
-        return endpoints.workloads()
+        return await self._list(ListPage[WorkloadEntry], "/v1/workloads")
 
     @call
-    def workload(self, name: str) -> Request[WorkloadEntry]:
+    async def workload(self, name: str) -> WorkloadEntry:
         """One workload, with its params. Raises Refused for an unknown name."""
-        return endpoints.workload(name)
+        return await self._get(WorkloadEntry, "/v1/workloads/{}", name)
 
     @call
-    def devices(self) -> Request[list[DeviceStatus]]:
+    async def devices(self) -> list[DeviceStatus]:
         """The devices of the live workers."""
-        return endpoints.devices()
+        return await self._list(ListPage[DeviceStatus], "/v1/devices")
 
     @call
-    def cordoned_away(self) -> Request[list[AwayDevice]]:
+    async def cordoned_away(self) -> list[AwayDevice]:
         """The cordoned devices without a live worker."""
-        return endpoints.cordoned_away()
+        return await self._send(request("GET", endpoints.read_cordoned_away, "/v1/devices"))
 
     @call
-    def workers(self) -> Request[list[WorkerRecord]]:
+    async def workers(self) -> list[WorkerRecord]:
         """The live workers. A worker's `job` is null if another key owns the job."""
-        return endpoints.workers()
+        return await self._list(ListPage[WorkerRecord], "/v1/workers")
 
     @call
-    def cordon(self, device: str) -> Request[Cordon]:
+    async def cordon(self, device: str) -> Cordon:
         """Cordon a device: it finishes its current job and takes no new ones. Raises Refused for an unknown device."""
-        return endpoints.cordon(device)
+        return await self._post(Cordon, "/v1/devices/{}/cordon", device)
 
     @call
-    def uncordon(self, device: str) -> Request[Cordon]:
+    async def uncordon(self, device: str) -> Cordon:
         """Let a cordoned device take jobs again. Raises Refused for an unknown device."""
-        return endpoints.uncordon(device)
+        return await self._post(Cordon, "/v1/devices/{}/uncordon", device)
 
     @call
-    def me(self) -> Request[Me]:
+    async def me(self) -> Me:
         """This client's key, its scopes and its limits."""
-        return endpoints.me()
+        return await self._get(Me, "/v1/me")
 
     @call
-    def keys(self) -> Request[list[ApiKey]]:
+    async def keys(self) -> list[ApiKey]:
         """All keys, including revoked ones, since jobs name them as their owners."""
-        return endpoints.keys()
+        return await self._list(ListPage[ApiKey], "/v1/keys")
 
     @call
-    def create_key(
+    async def create_key(
         self,
         name: str,
         scope: Scope | str,
@@ -446,7 +506,7 @@ class ClientCalls:
         *,
         high_priority: bool = False,
         expires_in_s: int | None = None,
-    ) -> Request[CreatedKey]:
+    ) -> CreatedKey:
         """Create a key. Only this response contains its secret. Raises Refused with every wrong field.
 
         expires_in_s: after this time the service refuses the key.
@@ -458,15 +518,15 @@ class ClientCalls:
             "high_priority": high_priority,
             "expires_in_s": expires_in_s,
         }
-        return endpoints.create_key(json=body)
+        return await self._post(CreatedKey, "/v1/keys", json=body)
 
     @call
-    def revoke_key(self, key_id: str) -> Request[None]:
+    async def revoke_key(self, key_id: str) -> None:
         """Revoke a key, so that the service refuses it. Its jobs go on. Repeating this changes nothing."""
-        return endpoints.revoke_key(key_id)
+        await self._delete("/v1/keys/{}", key_id)
 
     @call
-    def deliveries(
+    async def deliveries(
         self,
         *,
         status: DeliveryStatus | str | None = None,
@@ -474,29 +534,51 @@ class ClientCalls:
         created_after: Time = None,
         created_before: Time = None,
         limit: int | None = DEFAULT_LIMIT,
-    ) -> Flow[list[Delivery]]:
+    ) -> list[Delivery]:
         """The newest `limit` webhook deliveries (None: all) that match all filters, ordered by when the jobs ended."""
-        times = {"created_after": created_after, "created_before": created_before}
-        return listed(endpoints.deliveries(status=status, job=job, **times), limit)
+        params = query(status=status, job=job, created_after=created_after, created_before=created_before)
+        read = partial(read_model, ListPage[Delivery])
+        return await self._listed(request("GET", read, "/v1/webhook-deliveries", params=params), limit)
 
     @call
-    def redeliver(self, delivery_id: str) -> Request[Delivery]:
+    async def redeliver(self, delivery_id: str) -> Delivery:
         """Send a delivery again at once, whatever its status. Raises Refused for an unknown delivery."""
-        return endpoints.redeliver(delivery_id)
+        return await self._post(Delivery, "/v1/webhook-deliveries/{}/redeliver", delivery_id)
 
     @call
-    def alive(self) -> Flow[bool]:
+    async def alive(self) -> bool:
         """Whether the service answers within 2 s. Sends no API key, since another program may listen on the port."""
         try:
-            return (yield from sent(endpoints.alive()))
+            livez = request("GET", _is_alive, "/livez", timeout=endpoints.ALIVE_S, authenticate=False)
+            return await self._send(livez)
         except ConnectionBroken:
             return False
 
     @call
-    def not_ready_because(self) -> Flow[str | None]:
+    async def not_ready_because(self) -> str | None:
         """Why the service isn't ready, for example because Redis is away or doesn't persist. None if it is ready."""
         try:
-            yield from sent(endpoints.ready())
+            await self._send(request("GET", check_status, "/readyz"))
         except (Refused, ServerUnreachable) as error:
             return error.detail
         return None
+
+    async def _begin_comparison(
+        self, first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
+    ) -> UnfinishedComparison:
+        """The second spec takes the fields that it omits from the first."""
+        specs: list[JsonValue] = [spec_document(spec, exclude_unset=True) for spec in (first, second)]
+        return await self._post(UnfinishedComparison, "/v1/comparisons", json={"specs": specs, **options}, **once(key))
+
+    async def _comparison(self, comparison_id: str, **options: Any) -> Comparison:
+        path = "/v1/comparisons/{}"
+        return await self._send(request("GET", endpoints.read_comparison, path, comparison_id, **options))
+
+
+def _is_alive(response: httpx.Response) -> bool:
+    return response.status_code == 200
+
+
+def _between(created_after: Time, created_before: Time, **filters: Filter) -> dict[str, str]:
+    """The query of a route of results."""
+    return query(**filters, **{"from": created_after, "to": created_before})

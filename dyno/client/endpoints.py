@@ -1,12 +1,10 @@
-"""The API's endpoints, as requests: method, path, params, body, and how to read the response.
+"""Requests for the API and responses from it, as far as more than one value makes them: paths, pages, exports, polls.
 
 Ids are quoted, so each stays one segment of a path.
 """
 
-import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -15,18 +13,14 @@ from urllib.parse import quote
 import httpx
 from pydantic import Field, JsonValue, RootModel
 
-from dyno.client import exceptions, http_transport
-from dyno.models import api_key, inventory, webhook
-from dyno.models.advice import Advice
-from dyno.models.baseline import Baseline, BaselineList
+from dyno.client.exceptions import ComparisonNotMade
+from dyno.client.http_transport import PATIENT, SUBMIT, Request, check_stream, read_model, read_text, retry_after_s
 from dyno.models.comparison import Comparison, UnfinishedComparison
-from dyno.models.history import Alarm, History
-from dyno.models.job import Job, Stored, Validation
-from dyno.models.job_schedule import JobSchedule, ScheduleList
-from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, ResultRows, SampleList
-from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport
+from dyno.models.inventory import AwayDevice, DeviceList
+from dyno.models.job import Job, Stored
+from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport, ResultRow, ResultRows
 from dyno.models.spec import Spec
-from dyno.models.sweep import Sweep, SweepSummary
+from dyno.models.sweep import Sweep
 
 ALIVE_S = 2.0  # /livez needs no other service, so Dyno answers sooner
 LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
@@ -37,7 +31,6 @@ IMPORT_BYTES = 2**20  # of one request, unless a single line is longer
 PLOT_S = 60.0  # the service draws one plot after the other
 UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
 LOG_TIMEOUT = httpx.Timeout(10.0, read=None)  # a runner may print nothing
-OCTETS = {"Content-Type": "application/octet-stream"}
 DEFAULT_LIMIT = 50
 MAX_PAGE_SIZE = 200  # the API's limit for a page
 
@@ -52,24 +45,35 @@ def path_segment(name: str) -> str:
     return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
 
 
-class Endpoint(Generic[T]):
-    """Call it with the ids in its path to get a Request."""
-
-    def __init__(self, method: str, path: str, read: Callable[[httpx.Response], T], **options: Any) -> None:
-        self._template = http_transport.Request(method, path, read, **options)
-
-    def __call__(self, *ids: str, **options: Any) -> http_transport.Request[T]:
-        return replace(self._template, path=self._template.path.format(*map(path_segment, ids)), **options)
+def request(method: str, read: Callable[[httpx.Response], T], path: str, *ids: str, **options: Any) -> Request[T]:
+    """A request for `path`, which has a `{}` for each id. `options`: other fields of Request."""
+    return Request(method, path.format(*map(path_segment, ids)), read, **options)
 
 
-def returns(model: type[http_transport.M]) -> Callable[[httpx.Response], http_transport.M]:
-    return partial(http_transport.read_model, model)
+def query(**filters: Filter) -> dict[str, str]:
+    """The filters that aren't None, as query parameters."""
+    return {name: _text(value) for name, value in filters.items() if value is not None}
 
 
-class ListPage(Stored, Generic[http_transport.M]):
+def _text(value: str | datetime | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def once(key: str | None) -> dict[str, Any]:
+    """Options of a POST under one idempotency key, so that it may be sent again."""
+    return {"headers": {"Idempotency-Key": secrets.token_hex(16) if key is None else key}, "retry": SUBMIT}
+
+
+def spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
+    return spec.model_dump(mode="json", exclude_unset=exclude_unset) if isinstance(spec, Spec) else dict(spec)
+
+
+class ListPage(Stored, Generic[T]):
     """One page of a list. `next_cursor` is null on the last page."""
 
-    data: list[http_transport.M]
+    data: list[T]
     next_cursor: str | None = None
 
     @property
@@ -90,127 +94,32 @@ class AnyComparison(RootModel[Annotated[Comparison | UnfinishedComparison, Field
     """A comparison, finished or not."""
 
 
-def _read_rows(response: httpx.Response) -> RowPage:
-    """The rows, and the cursor in the Link header."""
-    return RowPage(data=http_transport.read_model(ResultRows, response).root, next_cursor=_next_cursor(response))
+def read_rows(response: httpx.Response) -> RowPage:
+    return RowPage(data=read_model(ResultRows, response).root, next_cursor=_next_cursor(response))
+
+
+def read_lines(response: httpx.Response) -> ListPage[str]:
+    """A page of exported results, a line of JSON each."""
+    lines = read_text(response).split("\n")
+    return ListPage[str](data=[line for line in lines if line], next_cursor=_next_cursor(response))
 
 
 def _next_cursor(response: httpx.Response) -> str | None:
+    """The cursor in the Link header."""
     cursor: str | None = httpx.URL(response.links.get("next", {}).get("url", "")).params.get("cursor")
     return cursor
 
 
-def _read_comparison(response: httpx.Response) -> Comparison:
-    comparison = http_transport.read_model(AnyComparison, response).root
+def read_comparison(response: httpx.Response) -> Comparison:
+    comparison = read_model(AnyComparison, response).root
     if isinstance(comparison, UnfinishedComparison):
-        raise exceptions.ComparisonNotMade(comparison)
+        raise ComparisonNotMade(comparison)
     return comparison
 
 
-def _read_cordoned_away(response: httpx.Response) -> list[inventory.AwayDevice]:
-    names = (name.partition("@") for name in http_transport.read_model(inventory.DeviceList, response).cordoned_away)
-    return [inventory.AwayDevice(id=device, host=host) for device, _, host in names]
-
-
-def _read_bytes(response: httpx.Response) -> bytes:
-    http_transport.check_status(response)
-    return response.content
-
-
-job = Endpoint("GET", "/v1/jobs/{}", returns(Job))
-cancel = Endpoint("POST", "/v1/jobs/{}/cancel", returns(Job))
-delete = Endpoint("DELETE", "/v1/jobs/{}", http_transport.check_status)
-result = Endpoint("GET", "/v1/jobs/{}/result", returns(Result))
-samples = Endpoint("GET", "/v1/jobs/{}/samples", lambda got: http_transport.read_model(SampleList, got).data)
-logs = Endpoint("GET", "/v1/jobs/{}/logs", http_transport.read_text)
-follow_logs = Endpoint(
-    "GET", "/v1/jobs/{}/logs", http_transport.check_status, params={"follow": "true"}, timeout=LOG_TIMEOUT
-)
-artifacts = Endpoint(
-    "GET", "/v1/jobs/{}/artifacts", lambda response: http_transport.read_model(ArtifactList, response).data
-)
-artifact = Endpoint("GET", "/v1/jobs/{}/artifacts/{}", http_transport.check_status)
-upload = Endpoint("PUT", "/v1/jobs/{}/artifacts/{}", returns(Artifact), headers=OCTETS, timeout=UPLOAD_S)
-compare = Endpoint("POST", "/v1/comparisons", returns(Comparison))
-comparison = Endpoint("GET", "/v1/comparisons/{}", _read_comparison)
-sweep = Endpoint("GET", "/v1/sweeps/{}", returns(Sweep))
-cancel_sweep = Endpoint("POST", "/v1/sweeps/{}/cancel", returns(Sweep))
-sweep_table = Endpoint("GET", "/v1/sweeps/{}/table", http_transport.read_text)
-sweep_plot = Endpoint("GET", "/v1/sweeps/{}/plot", _read_bytes, timeout=PLOT_S)
-bars = Endpoint("GET", "/v1/comparisons/{}/bars.svg", http_transport.read_text)
-save_baseline = Endpoint("PUT", "/v1/baselines/{}", returns(Baseline))
-baseline = Endpoint("GET", "/v1/baselines/{}", returns(Baseline))
-baselines = Endpoint("GET", "/v1/baselines", lambda got: http_transport.read_model(BaselineList, got).data)
-delete_baseline = Endpoint("DELETE", "/v1/baselines/{}", http_transport.check_status)
-save_schedule = Endpoint("PUT", "/v1/schedules/{}", returns(JobSchedule))
-schedule = Endpoint("GET", "/v1/schedules/{}", returns(JobSchedule))
-schedules = Endpoint("GET", "/v1/schedules", lambda got: http_transport.read_model(ScheduleList, got).data)
-delete_schedule = Endpoint("DELETE", "/v1/schedules/{}", http_transport.check_status)
-workloads = Endpoint(
-    "GET", "/v1/workloads", lambda response: http_transport.read_model(inventory.WorkloadList, response).data
-)
-workload = Endpoint("GET", "/v1/workloads/{}", returns(inventory.WorkloadEntry))
-devices = Endpoint(
-    "GET", "/v1/devices", lambda response: http_transport.read_model(inventory.DeviceList, response).data
-)
-cordoned_away = Endpoint("GET", "/v1/devices", _read_cordoned_away)
-workers = Endpoint(
-    "GET", "/v1/workers", lambda response: http_transport.read_model(inventory.WorkerList, response).data
-)
-cordon = Endpoint("POST", "/v1/devices/{}/cordon", returns(inventory.Cordon))
-uncordon = Endpoint("POST", "/v1/devices/{}/uncordon", returns(inventory.Cordon))
-me = Endpoint("GET", "/v1/me", returns(api_key.Me))
-keys = Endpoint("GET", "/v1/keys", lambda got: http_transport.read_model(api_key.KeyList, got).data)
-create_key = Endpoint("POST", "/v1/keys", returns(api_key.CreatedKey))
-revoke_key = Endpoint("DELETE", "/v1/keys/{}", http_transport.check_status)
-redeliver = Endpoint("POST", "/v1/webhook-deliveries/{}/redeliver", returns(webhook.Delivery))
-alive = Endpoint("GET", "/livez", lambda response: response.status_code == 200, timeout=ALIVE_S, authenticate=False)
-ready = Endpoint("GET", "/readyz", http_transport.check_status)
-
-
-def submit(spec: AnySpec, key: str | None) -> http_transport.Request[Job]:
-    return _once(Job, "/v1/jobs", key)(json=spec_document(spec))
-
-
-def rerun(job_id: str, key: str | None) -> http_transport.Request[Job]:
-    return _once(Job, "/v1/jobs/{}/rerun", key)(job_id)
-
-
-def begin_comparison(
-    first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
-) -> http_transport.Request[UnfinishedComparison]:
-    """The second spec takes the fields that it omits from the first."""
-    specs: list[JsonValue] = [spec_document(spec, exclude_unset=True) for spec in (first, second)]
-    return _once(UnfinishedComparison, "/v1/comparisons", key)(json={"specs": specs, **options})
-
-
-def begin_sweep(request: Mapping[str, JsonValue], key: str | None) -> http_transport.Request[Sweep]:
-    return _once(Sweep, "/v1/sweeps", key)(json=dict(request))
-
-
-def next_sweep_look_s(now: Sweep) -> float:
-    """Seconds until the next look at a sweep that runs: a twentieth of the time left, from 1 s to 5 s."""
-    return min(max(1.0, (now.eta_s or 0.0) / 20), 5.0)
-
-
-def sweeps() -> http_transport.Request[ListPage[SweepSummary]]:
-    return http_transport.Request("GET", "/v1/sweeps", returns(ListPage[SweepSummary]))
-
-
-def _once(model: type[http_transport.M], path: str, key: str | None) -> Endpoint[http_transport.M]:
-    """A POST under one idempotency key, so that it may be sent again."""
-    headers = {"Idempotency-Key": secrets.token_hex(16) if key is None else key}
-    return Endpoint("POST", path, returns(model), headers=headers, retry=http_transport.SUBMIT)
-
-
-def validate(spec: AnySpec) -> http_transport.Request[Validation]:
-    return http_transport.Request(
-        "POST", "/v1/jobs", returns(Validation), params={"validate_only": True}, json=spec_document(spec)
-    )
-
-
-def spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
-    return spec.model_dump(mode="json", exclude_unset=exclude_unset) if isinstance(spec, Spec) else dict(spec)
+def read_cordoned_away(response: httpx.Response) -> list[AwayDevice]:
+    names = (name.partition("@") for name in read_model(DeviceList, response).cordoned_away)
+    return [AwayDevice(id=device, host=host) for device, _, host in names]
 
 
 class Poll(NamedTuple):
@@ -220,64 +129,34 @@ class Poll(NamedTuple):
     pause_s: float = 0.0
 
 
-def next_version(now: Job) -> http_transport.Request[Poll]:
+def next_version(now: Job) -> Request[Poll]:
     """The job at its next version, or after the long poll."""
 
     def read(response: httpx.Response) -> Poll:
         if response.status_code == httpx.codes.GATEWAY_TIMEOUT:
             return Poll(None)
-        changed = now if response.status_code == httpx.codes.NOT_MODIFIED else http_transport.read_model(Job, response)
-        return Poll(changed, http_transport.retry_after_s(response) or 0.0)
+        changed = now if response.status_code == httpx.codes.NOT_MODIFIED else read_model(Job, response)
+        return Poll(changed, retry_after_s(response) or 0.0)
 
     known_version, wait = {"If-None-Match": f'"{now.version}"'}, {"wait": LONG_POLL_S}
     timeout_s = LONG_POLL_S + 10
-    return http_transport.Request(
-        "GET", job(now.id).path, read, wait, headers=known_version, timeout=timeout_s, retry=http_transport.PATIENT
-    )
+    options: dict[str, Any] = {"headers": known_version, "timeout": timeout_s, "retry": PATIENT}
+    return request("GET", read, "/v1/jobs/{}", now.id, params=wait, **options)
 
 
-def events(job_id: str | None, after: str | None) -> http_transport.Request[None]:
-    ids, path = ([], "/v1/events") if job_id is None else ([job_id], "/v1/jobs/{}/events")
+def next_sweep_look_s(now: Sweep) -> float:
+    """Seconds until the next look at a sweep that runs: a twentieth of the time left, from 1 s to 5 s."""
+    return min(max(1.0, (now.eta_s or 0.0) / 20), 5.0)
+
+
+def events(job_id: str | None, after: str | None) -> Request[None]:
+    """The stream of a job's events, or of all, after the event `after`."""
+    of_job = ("/v1/events",) if job_id is None else ("/v1/jobs/{}/events", job_id)
     headers = {"Last-Event-ID": after} if after else None
-    return Endpoint("GET", path, http_transport.check_stream, headers=headers, timeout=SILENT_S)(*ids)
+    return request("GET", check_stream, *of_job, headers=headers, timeout=SILENT_S)
 
 
-def jobs(**filters: Filter) -> http_transport.Request[ListPage[Job]]:
-    return http_transport.Request("GET", "/v1/jobs", returns(ListPage[Job]), params=_params(filters))
-
-
-def deliveries(**filters: Filter) -> http_transport.Request[ListPage[webhook.Delivery]]:
-    return http_transport.Request(
-        "GET", "/v1/webhook-deliveries", returns(ListPage[webhook.Delivery]), params=_params(filters)
-    )
-
-
-def results(**filters: Filter) -> http_transport.Request[RowPage]:
-    return http_transport.Request("GET", "/v1/results", _read_rows, params=_params(filters))
-
-
-class LinePage(NamedTuple):
-    """Exported results, a line each, and the next page, if there is one."""
-
-    lines: list[str]
-    following: http_transport.Request["LinePage"] | None
-
-
-def exported(**filters: Filter) -> http_transport.Request[LinePage]:
-    """A page of results as JSON lines."""
-
-    def read(response: httpx.Response) -> LinePage:
-        lines = http_transport.read_text(response).split("\n")
-        cursor = _next_cursor(response)
-        following = None if cursor is None else exported(**filters | {"cursor": cursor})
-        return LinePage([line for line in lines if line], following)
-
-    params = _params(filters) | {"format": "jsonl", "limit": str(EXPORTED_JOBS)}
-    retry = http_transport.PATIENT
-    return http_transport.Request("GET", "/v1/results", read, params=params, timeout=EXPORT_S, retry=retry)
-
-
-def import_requests(lines: Iterable[str], source: str | None) -> Iterator[http_transport.Request[ImportReport]]:
+def import_requests(lines: Iterable[str], source: str | None) -> Iterator[Request[ImportReport]]:
     """The requests that import the lines, as many lines in each as the service takes. Blank lines are left out."""
     batch, size, first = list[str](), 0, 1
     for number, line in enumerate(lines, 1):
@@ -294,68 +173,15 @@ def import_requests(lines: Iterable[str], source: str | None) -> Iterator[http_t
         yield _import(batch, first, source)
 
 
-def _import(lines: Iterable[str], first: int, source: str | None) -> http_transport.Request[ImportReport]:
+def _import(lines: Iterable[str], first: int, source: str | None) -> Request[ImportReport]:
     """May be sent again: a second import of a result changes nothing."""
-    return http_transport.Request(
-        *("POST", "/v1/results/import", returns(ImportReport)),
-        params=given_params(first_line=str(first), **{"from": source}),
+    return request(
+        "POST",
+        partial(read_model, ImportReport),
+        "/v1/results/import",
+        params=query(first_line=str(first), **{"from": source}),
         content="\n".join(lines).encode(),
         headers={"Content-Type": MEDIA_TYPE},
         timeout=EXPORT_S,
-        retry=http_transport.PATIENT,
+        retry=PATIENT,
     )
-
-
-def advice(
-    workload: str, params: Mapping[str, JsonValue], framework: str, metric: str | None
-) -> http_transport.Request[Advice]:
-    query = given_params(workload=workload, params=json.dumps(params), framework=framework, metric=metric)
-    return http_transport.Request("GET", "/v1/advice", returns(Advice), params=query)
-
-
-def history(**filters: Filter) -> http_transport.Request[History]:
-    return http_transport.Request("GET", "/v1/history", returns(History), params=_params(filters))
-
-
-def acknowledge(alarm: Alarm) -> http_transport.Request[Alarm]:
-    """The query of the alarm's URL is that of the history which shows it."""
-    url = httpx.URL(alarm.acknowledge_url)
-    return http_transport.Request("POST", url.path, returns(Alarm), params=dict(url.params))
-
-
-def given_params(**options: str | None) -> dict[str, str]:
-    """The options that aren't None, as query parameters."""
-    return _params(options)
-
-
-def _params(filters: Mapping[str, Filter]) -> dict[str, str]:
-    return {name: _text(value) for name, value in filters.items() if value is not None}
-
-
-def _text(value: str | datetime | bool) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
-class Listing(Generic[http_transport.M]):
-    """The first `limit` items (None: all), over as many pages as necessary. Any page may be short.
-
-    `request` asks for the next page, and is None after the last one.
-    """
-
-    def __init__(self, first: http_transport.Request[ListPage[http_transport.M]], limit: int | None) -> None:
-        self.items: list[http_transport.M] = []
-        self._first, self._left = first, limit
-        self.request: http_transport.Request[ListPage[http_transport.M]] | None = self._page()
-
-    def add(self, page: ListPage[http_transport.M]) -> None:
-        self.items += page.data
-        if self._left is not None:
-            self._left -= page.size
-        is_last = page.next_cursor is None or (self._left is not None and self._left <= 0)
-        self.request = None if is_last else self._page(cursor=page.next_cursor)
-
-    def _page(self, **cursor: str | None) -> http_transport.Request[ListPage[http_transport.M]]:
-        size = MAX_PAGE_SIZE if self._left is None else min(MAX_PAGE_SIZE, self._left)
-        return replace(self._first, params={**(self._first.params or {}), **cursor, "limit": size})

@@ -35,6 +35,11 @@ def read_text(response: httpx.Response) -> str:
     return response.text
 
 
+def read_bytes(response: httpx.Response) -> bytes:
+    check_status(response)
+    return response.content
+
+
 def check_status(response: httpx.Response) -> None:
     """Raises like `read_model` unless the response is a success."""
     if response.is_success:

@@ -2,8 +2,8 @@
 
 An unknown figure is null, never zero, and the field beside it says why.
 
-`ResultSummary` has the fields that lists need. `RunSamples` holds the raw samples of a run. `ResultRow` is one metric
-as a row of a flat table. Dyno compares new results of the same work with `Peer`, the headline figure of an earlier one.
+`ResultSummary` has the fields that lists need. `RunSamples` holds the raw samples of a run. New results are compared
+with `Peer`, the headline figure of an earlier result of the same work.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
+from pydantic import Field, JsonValue
 
 from dyno.models.job import BaselineOutcome, Stored
 
@@ -546,71 +546,6 @@ class RunSamples(Stored):
 
 class SampleList(Stored):
     data: list[RunSamples]
-
-
-_EXAMPLE_ROW: dict[str, JsonValue] = {
-    "time": "2026-11-22T04:04:28.587Z",
-    "finished_at": "2026-11-22T04:04:40.1Z",
-    "job": "job_01M80PT6VM78YWA14Q3XXHDWDJ",
-    "workload": "matmul",
-    "framework": "tensorflow",
-    "device": "cpu:0-0@host",
-    "device_model": "AMD EPYC 9474F",
-    "hardware_id": "hw_0123456789ab",
-    "arm": None,
-    "metric": "throughput",
-    "unit": "FLOP/s",
-    "value": 2.51e11,
-    "low": 2.48e11,
-    "high": 2.54e11,
-    "repeat_low": 2.42e11,
-    "repeat_high": 2.6e11,
-    "better": "higher",
-    "precision": "float32",
-    "verdict": "indicative",
-    "warnings": "NOISY_NEIGHBOUR INPUT_BOUND",
-    "imported": False,
-    "label.commit": "abc",
-    "param.n": 512,
-}
-
-
-class ResultRow(BaseModel):
-    """One metric of one job. A row also has a `label.<name>` for each label and a `param.<name>` for each param. Values
-    other than text, numbers and booleans are JSON as text."""
-
-    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE_ROW]})
-    __pydantic_extra__: dict[str, JsonValue]
-
-    time: AwareDatetime = Field(description="When the job was submitted. Rows are ordered and filtered by this time")
-    finished_at: AwareDatetime | None
-    job: str
-    workload: str
-    framework: str
-    device: str | None = Field(description="The device's id, with its host")
-    device_model: str | None
-    hardware_id: str | None
-    arm: VariantName | None = Field(description="Which of two specs that ran in turns; null for other jobs")
-    metric: str
-    unit: str
-    value: float | None
-    low: float | None
-    high: float | None
-    repeat_low: float | None = Field(
-        None, description="The next result of the same spec will lie between these two (95 %)"
-    )
-    repeat_high: float | None = None
-    better: Literal["higher", "lower"]
-    precision: str | None = Field(
-        None, description='The requested precision, and in brackets the one that ran if it differs: "float32 (tf32)"'
-    )
-    verdict: Verdict
-    warnings: str = Field("", description="The codes of the result's warnings, gravest first, separated by a space")
-    imported: bool = Field(False, description="Whether the job ran in another Dyno")
-
-
-class ResultRows(RootModel[list[ResultRow]]):
-    """The table, or a page of it."""
 
 
 class Peer(Stored):

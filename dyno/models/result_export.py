@@ -1,11 +1,11 @@
-"""Results on their way from one Dyno to another: an exported line, and what became of imported ones."""
+"""Results that leave a Dyno: as rows of a flat table, and as lines that another Dyno imports."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from dyno.models.job import Job, Stored
-from dyno.models.result import Result, RunSamples
+from dyno.models.result import Result, RunSamples, VariantName, Verdict
 
 MEDIA_TYPE = "application/x-ndjson"
 MAX_LINES = 100  # of one request: Redis writes them in one step, which takes 10 ms
@@ -41,3 +41,68 @@ class ImportReport(Stored):
     imported: int = Field(description="The number of new jobs")
     already: int = Field(description="The number of lines whose job was here before")
     lines: list[ImportedLine]
+
+
+_EXAMPLE_ROW: dict[str, JsonValue] = {
+    "time": "2026-11-22T04:04:28.587Z",
+    "finished_at": "2026-11-22T04:04:40.1Z",
+    "job": "job_01M80PT6VM78YWA14Q3XXHDWDJ",
+    "workload": "matmul",
+    "framework": "tensorflow",
+    "device": "cpu:0-0@host",
+    "device_model": "AMD EPYC 9474F",
+    "hardware_id": "hw_0123456789ab",
+    "arm": None,
+    "metric": "throughput",
+    "unit": "FLOP/s",
+    "value": 2.51e11,
+    "low": 2.48e11,
+    "high": 2.54e11,
+    "repeat_low": 2.42e11,
+    "repeat_high": 2.6e11,
+    "better": "higher",
+    "precision": "float32",
+    "verdict": "indicative",
+    "warnings": "NOISY_NEIGHBOUR INPUT_BOUND",
+    "imported": False,
+    "label.commit": "abc",
+    "param.n": 512,
+}
+
+
+class ResultRow(BaseModel):
+    """One metric of one job. A row also has a `label.<name>` for each label and a `param.<name>` for each param. Values
+    other than text, numbers and booleans are JSON as text."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE_ROW]})
+    __pydantic_extra__: dict[str, JsonValue]
+
+    time: AwareDatetime = Field(description="When the job was submitted. Rows are ordered and filtered by this time")
+    finished_at: AwareDatetime | None
+    job: str
+    workload: str
+    framework: str
+    device: str | None = Field(description="The device's id, with its host")
+    device_model: str | None
+    hardware_id: str | None
+    arm: VariantName | None = Field(description="Which of two specs that ran in turns; null for other jobs")
+    metric: str
+    unit: str
+    value: float | None
+    low: float | None
+    high: float | None
+    repeat_low: float | None = Field(
+        None, description="The next result of the same spec will lie between these two (95 %)"
+    )
+    repeat_high: float | None = None
+    better: Literal["higher", "lower"]
+    precision: str | None = Field(
+        None, description='The requested precision, and in brackets the one that ran if it differs: "float32 (tf32)"'
+    )
+    verdict: Verdict
+    warnings: str = Field("", description="The codes of the result's warnings, gravest first, separated by a space")
+    imported: bool = Field(False, description="Whether the job ran in another Dyno")
+
+
+class ResultRows(RootModel[list[ResultRow]]):
+    """The table, or a page of it."""

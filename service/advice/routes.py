@@ -80,7 +80,7 @@ class _Asked:
     "",
     operation_id="getAdvice",
     summary="Choose a device for a workload",
-    responses=problems.documented("invalid-request", "record-unreadable", "store-unavailable"),
+    responses=problems.documented("record-unreadable"),
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(state: dependencies.StateDep, filters: Annotated[AdviceFilter, Query()]) -> Advice:

@@ -22,7 +22,17 @@ from dyno.models.result import Artifact, ArtifactList, RunSamples, SampleList
 from dyno.models.result_export import MEDIA_TYPE
 from dyno.store.artifacts import check_token, note_files_async
 from service import auth, middleware, problems
-from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep, etag_matches, sends
+from service.dependencies import (
+    ArtifactName,
+    AttemptToken,
+    IfNoneMatch,
+    JobId,
+    JobsDep,
+    StateDep,
+    etag_matches,
+    sends,
+    takes,
+)
 
 SILENT_S = 30.0  # between two pieces of an upload; a live worker sends sooner
 
@@ -96,10 +106,7 @@ _TABLES = {"text/csv": {"schema": {"type": "string"}}, MEDIA_TYPE: {"schema": {"
     response_model=SampleList,
     responses={
         200: {"content": _TABLES, **sends("Disposition")},
-        **problems.documented(
-            *("job-not-found", "result-not-ready", "no-result"),
-            *("invalid-request", "record-unreadable", "store-unavailable"),
-        ),
+        **problems.documented("job-not-found", "result-not-ready", "no-result", "record-unreadable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)
@@ -136,9 +143,7 @@ _SERVED = _BYTES | {
 }
 
 
-_OF_LIST = problems.documented(
-    "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
-)
+_OF_LIST = problems.documented("job-not-found", "result-not-ready", "no-result", "record-unreadable")
 _OF_FILE: dict[int | str, dict[str, Any]] = {
     304: {"description": "The file hasn't changed since the given ETag", **sends("FileETag")},
     **problems.documented(
@@ -227,7 +232,7 @@ def _names(listed: list[Artifact]) -> str:
     tags=["artifacts"],
     operation_id="putArtifact",
     summary="Store a file",
-    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+    openapi_extra=takes(_BYTES[artifact_store.OCTET_STREAM]["schema"], artifact_store.OCTET_STREAM),
     responses=problems.documented(
         *("not-authorized", "job-not-found", "artifact-not-found", "body-timeout", "stale-token", "artifact-too-large"),
         *("store-unavailable", "artifact-store-unavailable"),

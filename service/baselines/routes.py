@@ -22,12 +22,11 @@ Name = Annotated[BaselineName, Path(description="Letters, digits, dots, dashes a
 
 
 def _body() -> dict[str, Any]:
-    schemas = [model.model_json_schema() for model in (NewBaseline, NewLimit)]
-    return {"application/json": {"schema": {"oneOf": schemas}}}
+    return {"oneOf": [model.model_json_schema() for model in (NewBaseline, NewLimit)]}
 
 
 async def _asked(request: Request, state: dependencies.StateDep) -> NewBaseline | NewLimit:
-    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
+    document, faults = await validation.read_json(request, state.settings)
     if "job" in document:
         return validation.validate_model(NewBaseline, document, faults, errors.InvalidBaseline)
     return validation.validate_model(NewLimit, document, faults, errors.InvalidBaseline)
@@ -45,14 +44,11 @@ BaselinesDep = Annotated[Baselines, Depends(_baselines)]
     operation_id="putBaseline",
     summary="Save a baseline",
     response_model=Baseline,
-    openapi_extra={"requestBody": {"required": True, "content": _body()}},
+    openapi_extra=dependencies.takes(_body()),
     responses={
         200: {"description": "The baseline of this name was replaced"},
         201: {"model": Baseline, "description": "The baseline is new", **dependencies.sends("Location")},
-        **problems.documented(
-            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-baseline"),
-            *("invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
-        ),
+        **problems.documented(*problems.OF_BODY, "invalid-baseline", "record-unreadable", "store-unfit"),
     },
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
@@ -67,6 +63,17 @@ async def save(
 
     Jobs that name the baseline keep the one that they were submitted with.
     """
+    baseline, is_new = await save_baseline(state, saved, name, new)
+    if is_new:
+        response.status_code = 201
+        response.headers["Location"] = f"/v1/baselines/{name}"
+    return baseline
+
+
+async def save_baseline(
+    state: State, saved: Baselines, name: str, new: NewBaseline | NewLimit
+) -> tuple[Baseline, bool]:
+    """Save the baseline; returns it, and whether its name is new. Raises InvalidBaseline and StoreUnfit."""
     common: dict[str, Any] = {"name": name, "saved_at": datetime.now(UTC), "owner": state.jobs.viewer.owner}
     if isinstance(new, NewLimit):
         baseline = Baseline(margin=0, job=None, **new.model_dump(), **common)
@@ -75,10 +82,7 @@ async def save(
         of_metric: dict[str, Any] = {"metric": metric.name, "unit": metric.unit, "better": metric.better}
         baseline = Baseline(margin=new.margin, job=new.job, figure=figure, **of_metric, **common)
     await state.readiness.require_fit()
-    if await saved.put(baseline):
-        response.status_code = 201
-        response.headers["Location"] = f"/v1/baselines/{name}"
-    return baseline
+    return baseline, await saved.put(baseline)
 
 
 async def _figure(name: str, new: NewBaseline, state: State, saved: Baselines) -> tuple[Metric, BaselineFigure]:
@@ -119,9 +123,7 @@ def _wrong_job(code: str, detail: str) -> errors.InvalidBaseline:
     return errors.InvalidBaseline([errors.FieldError("/job", code, detail)])
 
 
-@router.get(
-    "", operation_id="listBaselines", summary="List baselines", responses=problems.documented("store-unavailable")
-)
+@router.get("", operation_id="listBaselines", summary="List baselines")
 @auth.requires(auth.READ, auth.OWN)
 async def browse(saved: BaselinesDep) -> BaselineList:
     """List your key's baselines by name. An admin's list has those of all keys."""
@@ -132,7 +134,7 @@ async def browse(saved: BaselinesDep) -> BaselineList:
     "/{name}",
     operation_id="getBaseline",
     summary="Read a baseline",
-    responses=problems.documented("baseline-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+    responses=problems.documented("baseline-not-found", "record-unreadable"),
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(name: Name, saved: BaselinesDep) -> Baseline:
@@ -145,7 +147,7 @@ async def show(name: Name, saved: BaselinesDep) -> Baseline:
     operation_id="deleteBaseline",
     summary="Delete a baseline",
     status_code=204,
-    responses=problems.documented("baseline-not-found", "invalid-request", "store-unavailable"),
+    responses=problems.documented("baseline-not-found"),
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def delete(name: Name, saved: BaselinesDep) -> None:

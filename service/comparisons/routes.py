@@ -201,8 +201,7 @@ def _body() -> dict[str, Any]:
 
 
 async def _asked(request: Request, state: dependencies.StateDep) -> CompareResults | validation.ComparisonRequest:
-    raw = await validation.read_body(request, state.settings)
-    document, errors = validation.parse_json(raw)
+    document, errors = await validation.read_json(request, state.settings)
     if "specs" in document and "jobs" not in document:
         return validation.validate_comparison(document, errors, state.workloads)
     return validation.validate_model(CompareResults, document, errors, InvalidComparison)
@@ -231,11 +230,10 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
             **dependencies.sends("Location", "RetryAfter", "Replayed"),
         },
         **problems.documented(
-            *("malformed-body", "job-not-found", "body-timeout", "result-not-ready", "no-result"),
-            *("not-comparable", "job-expired"),
-            *("body-too-large", "unsupported-media-type", "invalid-comparison", "invalid-spec", "does-not-fit"),
-            *("exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused", "invalid-request"),
-            *("queue-full", "record-unreadable", "priority-not-allowed", "store-unfit", "store-unavailable"),
+            *("malformed-body", "job-not-found", "body-timeout", "result-not-ready", "no-result", "not-comparable"),
+            *("job-expired", "body-too-large", "unsupported-media-type", "invalid-comparison", "invalid-spec"),
+            *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
+            *("queue-full", "record-unreadable", "priority-not-allowed", "store-unfit"),
         ),
     },
 )
@@ -309,7 +307,7 @@ Found = Annotated[Comparison | UnfinishedComparison, Depends(_found)]
     summary="Read a comparison",
     responses={
         200: {"content": _TITLE},
-        **problems.documented("comparison-not-found", "record-unreadable", "store-unavailable"),
+        **problems.documented("comparison-not-found", "record-unreadable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)
@@ -324,10 +322,12 @@ async def show(stored: Found) -> Comparison | UnfinishedComparison:
     summary="Draw a comparison",
     response_class=Response,
     responses={
-        200: {"description": "A bar for each result, with its interval", "content": _SVG},
-        **problems.documented(
-            "comparison-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
-        ),
+        200: {
+            "description": "A bar for each result, with its interval",
+            "content": _SVG,
+            **dependencies.sends("Vary"),
+        },
+        **problems.documented("comparison-not-found", "result-not-ready", "no-result", "record-unreadable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)

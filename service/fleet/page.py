@@ -66,7 +66,7 @@ async def create_key(request: Request, state: StateDep, caller: CallerDep) -> Re
     created = refused = None
     try:
         new_key = validate_model(NewKey, given, [], InvalidKey)
-        created = await key_routes.create(new_key, state, caller, Response())
+        created = await key_routes.create_key(state, new_key, caller)
     except InvalidKey as invalid:
         refused = "; ".join(f"{error.pointer.strip('/')}: {error.detail}" for error in invalid.errors)
     return await _keys_page(request, state, caller, created, refused)

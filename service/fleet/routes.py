@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 DeviceName = Annotated[str, Path(description="With its host, as in `cpu:0-1@host`, or without if that is unique")]
 
 
-@router.get("/devices", operation_id="listDevices", summary="List devices", responses=documented("store-unavailable"))
+@router.get("/devices", operation_id="listDevices", summary="List devices")
 @auth.requires(auth.READ, auth.EVERYBODYS)
 async def devices(state: dependencies.StateDep) -> DeviceList:
     """List the devices of all live workers with their states, and the names of cordoned devices without one."""
@@ -31,7 +31,7 @@ async def devices(state: dependencies.StateDep) -> DeviceList:
     "/devices/{device_id}/cordon",
     operation_id="cordonDevice",
     summary="Cordon a device",
-    responses=documented("device-not-found", "store-unavailable"),
+    responses=documented("device-not-found"),
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def cordon_device(device_id: DeviceName, state: dependencies.StateDep, caller: auth.CallerDep) -> Cordon:
@@ -47,7 +47,7 @@ async def cordon_device(device_id: DeviceName, state: dependencies.StateDep, cal
     "/devices/{device_id}/uncordon",
     operation_id="uncordonDevice",
     summary="Uncordon a device",
-    responses=documented("device-not-found", "store-unavailable"),
+    responses=documented("device-not-found"),
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def uncordon_device(device_id: DeviceName, state: dependencies.StateDep, caller: auth.CallerDep) -> Cordon:
@@ -73,7 +73,7 @@ def _named(name: str, full_ids: Collection[str]) -> str:
     raise UnknownDevice(f'no live worker has the device "{name[:64]}"; devices: {known_devices}')
 
 
-@router.get("/workers", operation_id="listWorkers", summary="List workers", responses=documented("store-unavailable"))
+@router.get("/workers", operation_id="listWorkers", summary="List workers")
 @auth.requires(auth.READ, auth.OWN)
 async def workers(state: dependencies.StateDep) -> WorkerList:
     """List all live workers. A worker's `job` is null if it belongs to another key."""

@@ -6,7 +6,6 @@ job's key. The submit's idempotency key is made from the job, and the first reco
 rerun even if a process dies in between or several processes look at once.
 """
 
-import asyncio
 import json
 import logging
 from collections import defaultdict
@@ -136,35 +135,24 @@ async def acknowledge(state: State, alarm_id: str, history: History) -> Alarm:
 
 def alarm_reruns(state: State) -> AbstractAsyncContextManager[None]:
     """Look for alarms during the block, unless `alarms_every_s` is 0."""
-    return asyncio_tasks.running(AlarmWatch(state).run()) if state.settings.alarms_every_s else nullcontext()
+    if not state.settings.alarms_every_s:
+        return nullcontext()
+    return asyncio_tasks.repeating(AlarmWatch(state).look_at_all, state.settings.alarms_every_s, "looking for alarms")
 
 
 class AlarmWatch:
-    """Looks for alarms until it is cancelled, of the specs and devices with a new result since the last look."""
+    """Looks for alarms of the specs and devices with a new result since the last look."""
 
     def __init__(self, state: State) -> None:
         self._state, self._records = state, AlarmRecords(state.client, state.settings)
 
-    async def run(self) -> None:
-        every_s = self._state.settings.alarms_every_s
-        while True:
-            try:
-                if await self._records.take_turn(0.9 * every_s):  # else a turn would end after the next look
-                    for workload in self._state.workloads:
-                        await self._try_to_look(workload)
-            except errors.StoreUnavailable as error:
-                log.warning("can't look for alarms now: %s", error.detail)
-            except Exception:  # such as a damaged key, until maintenance has repaired it
-                log.exception("looking for alarms failed")
-            await asyncio.sleep(every_s)
-
-    async def _try_to_look(self, workload: str) -> None:
-        try:
-            await self.look(workload)
-        except errors.StoreUnavailable:
-            raise
-        except Exception:  # the other workloads' alarms count as well
-            log.exception("looking for alarms of %s failed", workload)
+    async def look_at_all(self) -> None:
+        """Rerun the jobs of alarms that need it, unless another process has this turn. Raises StoreUnavailable."""
+        # A whole interval would end the turn after the next look.
+        if await self._records.take_turn(0.9 * self._state.settings.alarms_every_s):
+            for workload in self._state.workloads:
+                with asyncio_tasks.one_of_many(f"looking for alarms of {workload}"):
+                    await self.look(workload)
 
     async def look(self, workload: str) -> None:
         """Rerun the jobs of this workload's alarms that need it. Raises StoreUnavailable."""

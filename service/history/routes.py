@@ -49,7 +49,6 @@ async def _read(state: State, request: Request, query: HistoryFilter) -> History
     summary="Read results over time, with changes and alarms",
     responses={
         200: dependencies.sends("Link"),
-        **problems.documented("invalid-request", "store-unavailable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)
@@ -68,7 +67,7 @@ async def show(state: dependencies.StateDep, request: Request, query: Wanted, re
     "/alarms/{alarm_id}/acknowledge",
     operation_id="acknowledgeAlarm",
     summary="Acknowledge an alarm",
-    responses=problems.documented("alarm-not-found", "invalid-request", "store-unavailable"),
+    responses=problems.documented("alarm-not-found"),
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def acknowledge(

@@ -19,7 +19,6 @@ router = APIRouter(tags=["events"])
 
 COME_BACK_MS = 1000  # EventSource in browsers reconnects after this time
 _STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
-_CODES = ("invalid-request", "too-many-streams", "store-unavailable")
 
 
 _EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9]{1,2})?)?$"}  # checked as it is read
@@ -62,7 +61,7 @@ Behind = Annotated[EventPosition | None, Depends(_behind)]
             "content": _STREAM,
         },
         204: {"description": "The job is done, and no event follows the given one: don't reconnect"},
-        **problems.documented("job-not-found", "record-unreadable", *_CODES),
+        **problems.documented("job-not-found", "record-unreadable", "too-many-streams"),
     },
 )
 @requires(READ, OWN)
@@ -87,7 +86,10 @@ async def of_job(
     operation_id="followAll",
     summary="Follow all jobs",
     response_class=Response,
-    responses={200: {"description": "As for one job, but endless", "content": _STREAM}, **problems.documented(*_CODES)},
+    responses={
+        200: {"description": "As for one job, but endless", "content": _STREAM},
+        **problems.documented("too-many-streams"),
+    },
 )
 @requires(READ, OWN)
 async def of_all(state: dependencies.StateDep, caller: CallerDep, behind: Behind, _: streaming.StreamSlot) -> Response:

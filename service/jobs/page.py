@@ -181,7 +181,7 @@ def _form_of(spec: Spec, state: State) -> str | None:
 @requires(SUBMIT, OWN)
 async def cancel(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
     """Cancel the job, as POST /v1/jobs/{job_id}/cancel does."""
-    await job_routes.cancel(job_id, state.jobs, caller, Response())
+    await job_routes.cancel_job(state.jobs, job_id, caller)
     return see_other(f"/jobs/{job_id}")
 
 
@@ -203,7 +203,7 @@ async def save_baseline(
     await state.jobs.get(job_id)
     given = await read_form(request, state.settings)
     name = validate_model(_Named, {"name": given.get("name", "")}, [], InvalidBaseline).name
-    await baseline_routes.save(name, NewBaseline(job=job_id), state, saved, Response())
+    await baseline_routes.save_baseline(state, saved, name, NewBaseline(job=job_id))
     return see_other("/history#baselines")
 
 

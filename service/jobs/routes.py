@@ -15,11 +15,11 @@ from dyno.logging import audit
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
 from dyno.models.spec import FrameworkName
-from dyno.store.jobs import LogPart, Submitted, read_log
+from dyno.store.jobs import Jobs, LogPart, Submitted, read_log
 from dyno.store.records import StoredJob
 from service import dependencies, middleware, problems, streaming, submission, validation
-from service.auth import OWN, READ, SUBMIT, CallerDep, requires
-from service.responses import DEFAULT_LIMIT, job_etag, job_response, list_response, result_response
+from service.auth import OWN, READ, SUBMIT, Caller, CallerDep, requires
+from service.hot_routes import DEFAULT_LIMIT, accepted_job, job_etag, job_response, list_response, result_response
 from service.state import State
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -62,10 +62,9 @@ class JobFilter(BaseModel, extra="forbid"):
         200: {"model": Validation, "description": "With `validate_only`: the spec is valid and can run"},
         202: _QUEUED,
         **problems.documented(
-            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
-            *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
-            *("invalid-request", "job-expired", "queue-full", "priority-not-allowed", "store-unfit"),
-            "store-unavailable",
+            *(*problems.OF_BODY, "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
+            *("no-device-fits", "idempotency-key-reused", "job-expired", "queue-full", "priority-not-allowed"),
+            "store-unfit",
         ),
     },
 )
@@ -79,13 +78,11 @@ async def submit(
 ) -> Response:
     """Queue a job. After 202 it won't be lost."""
     if validate_only:
-        job_request = submission.within_rights(state, job_request)
-        admission = await submission.admit_request(state, job_request)
-        await submission.named_baseline(state, job_request.spec)
+        job_request, admission, _ = await submission.admitted(state, job_request)
         answer = Validation(spec=job_request.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
     submitted = await submission.submit(state, job_request, idempotency_key)
-    return await streaming.accepted_job(state, submitted, preferred_wait_s)
+    return await accepted_job(state, submitted, preferred_wait_s)
 
 
 @router.get(
@@ -93,7 +90,7 @@ async def submit(
     operation_id="listJobs",
     summary="List jobs",
     response_model=JobList,
-    responses={200: dependencies.sends("Link"), **problems.documented("invalid-request", "store-unavailable")},
+    responses={200: dependencies.sends("Link")},
 )
 @requires(READ, OWN)
 async def browse(jobs: dependencies.JobsDep, request: Request, filters: Annotated[JobFilter, Query()]) -> Response:
@@ -113,7 +110,7 @@ async def browse(jobs: dependencies.JobsDep, request: Request, filters: Annotate
     responses={
         200: dependencies.sends("ETag", "RetryAfter"),
         304: {"description": "The job hasn't changed since the given ETag", **dependencies.sends("ETag", "RetryAfter")},
-        **problems.documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+        **problems.documented("job-not-found", "record-unreadable"),
     },
 )
 @requires(READ, OWN)
@@ -149,7 +146,7 @@ async def show(
             "description": "The job is running; its worker will cancel it within seconds",
             **dependencies.sends("ETag"),
         },
-        **problems.documented("job-not-found", "job-finished", "store-unavailable"),
+        **problems.documented("job-not-found", "job-finished"),
     },
 )
 @requires(SUBMIT, OWN)
@@ -158,13 +155,18 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
 
     After 202 the job may still end `succeeded`, if its result was stored before its worker learned of the cancellation.
     """
-    canceled = await jobs.cancel(job_id)
-    job = canceled.job
-    if canceled.changed and job.owner != (caller.key and caller.key.id):
-        audit("job-canceled", caller.name, job=job_id, owner=job.owner)
+    job = await cancel_job(jobs, job_id, caller)
     response.status_code = 200 if job.done else 202
     response.headers["ETag"] = job_etag(job)
     return job
+
+
+async def cancel_job(jobs: Jobs, job_id: str, caller: Caller) -> Job:
+    """Cancel the job, and audit it unless it is the caller's own."""
+    canceled = await jobs.cancel(job_id)
+    if canceled.changed and canceled.job.owner != (caller.key and caller.key.id):
+        audit("job-canceled", caller.name, job=job_id, owner=canceled.job.owner)
+    return canceled.job
 
 
 @router.get(
@@ -175,9 +177,7 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
     responses={
         200: dependencies.sends("ETag", "Encoding", "Vary"),
         304: {"description": "You have the result already: it never changes", **dependencies.sends("ETag", "Vary")},
-        **problems.documented(
-            "job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"
-        ),
+        **problems.documented("job-not-found", "result-not-ready", "no-result", "record-unreadable"),
     },
 )
 @requires(READ, OWN)
@@ -202,8 +202,8 @@ async def result(
         202: _QUEUED,
         **problems.documented(
             *("job-not-found", "job-expired", "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
-            *("no-device-fits", "idempotency-key-reused", "invalid-request", "queue-full"),
-            *("record-unreadable", "priority-not-allowed", "store-unfit", "store-unavailable"),
+            *("no-device-fits", "idempotency-key-reused", "queue-full", "record-unreadable"),
+            *("priority-not-allowed", "store-unfit"),
         ),
     },
 )
@@ -220,7 +220,7 @@ async def rerun(
     spec.
     """
     submitted = await submit_rerun(state, job_id, idempotency_key)
-    return await streaming.accepted_job(state, submitted, preferred_wait_s)
+    return await accepted_job(state, submitted, preferred_wait_s)
 
 
 async def submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:
@@ -241,7 +241,7 @@ log = logging.getLogger(__name__)
     operation_id="deleteJob",
     summary="Delete a done job",
     status_code=204,
-    responses=problems.documented("job-not-found", "job-live", "store-unavailable"),
+    responses=problems.documented("job-not-found", "job-live"),
 )
 @requires(SUBMIT, OWN)
 async def delete(job_id: dependencies.JobId, state: dependencies.StateDep, caller: CallerDep) -> Response:
@@ -293,7 +293,7 @@ async def _log_slot(
     dependencies=[Depends(_log_slot)],
     responses={
         200: {"description": "The log, at most its last 256 KiB", "content": _LOG_TEXT},
-        **problems.documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
+        **problems.documented("job-not-found", "too-many-streams"),
     },
 )
 @requires(READ, OWN)

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Response
 
 from dyno.errors import InvalidKey
 from dyno.logging import audit
 from dyno.models.api_key import CreatedKey, KeyList, Me, NewKey
-from service import auth, dependencies, problems, validation
+from service import auth, dependencies, problems
+from service.state import State
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 
@@ -18,15 +19,10 @@ def _body() -> dict[str, Any]:
     return schema
 
 
-async def _asked(request: Request, state: dependencies.StateDep) -> NewKey:
-    document, errors = validation.parse_json(await validation.read_body(request, state.settings))
-    return validation.validate_model(NewKey, document, errors, InvalidKey)
-
-
 KeyId = Annotated[str, Path(description="`key_` and 16 hexadecimal digits")]
 
 
-@router.get("/me", operation_id="getMe", summary="Read your key", responses=problems.documented())
+@router.get("/me", operation_id="getMe", summary="Read your key")
 @auth.requires(auth.READ, auth.OWN)
 async def me(caller: auth.CallerDep) -> Me:
     """Read your key, its scopes and its limits."""
@@ -38,28 +34,30 @@ async def me(caller: auth.CallerDep) -> Me:
     operation_id="createKey",
     summary="Create a key",
     status_code=201,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _body()}}}},
-    responses=problems.documented(
-        *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-key"),
-        *("store-unfit", "store-unavailable"),
-    ),
+    openapi_extra=dependencies.takes(_body()),
+    responses=problems.documented(*problems.OF_BODY, "invalid-key", "store-unfit"),
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def create(
-    new_key: Annotated[NewKey, Depends(_asked)],
+    new_key: Annotated[NewKey, Depends(dependencies.read_model(NewKey, InvalidKey))],
     state: dependencies.StateDep,
     caller: auth.CallerDep,
     response: Response,
 ) -> CreatedKey:
     """Create a key. Only this response has its secret: Dyno stores a hash."""
+    response.headers["Cache-Control"] = "no-store"
+    return await create_key(state, new_key, caller)
+
+
+async def create_key(state: State, new_key: NewKey, caller: auth.Caller) -> CreatedKey:
+    """Create a key and audit it. Raises StoreUnfit."""
     await state.readiness.require_fit()
     key, secret = await state.keys.create(new_key)
     audit("key-created", caller.name, key=key.id, name=key.name, scope=key.scope)
-    response.headers["Cache-Control"] = "no-store"
     return CreatedKey(**dict(key), secret=secret)
 
 
-@router.get("/keys", operation_id="listKeys", summary="List keys", responses=problems.documented("store-unavailable"))
+@router.get("/keys", operation_id="listKeys", summary="List keys")
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def browse(state: dependencies.StateDep) -> KeyList:
     """List all keys, newest first."""
@@ -71,7 +69,7 @@ async def browse(state: dependencies.StateDep) -> KeyList:
     operation_id="revokeKey",
     summary="Revoke a key",
     status_code=204,
-    responses=problems.documented("key-not-found", "store-unavailable"),
+    responses=problems.documented("key-not-found"),
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def revoke(key_id: KeyId, state: dependencies.StateDep, caller: auth.CallerDep) -> None:

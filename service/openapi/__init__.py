@@ -1,4 +1,4 @@
-"""Build the OpenAPI 3.1 document: FastAPI's, completed with links, access and headers.
+"""Build the OpenAPI 3.1 document: FastAPI's, completed with access and headers.
 
 Routes declare their names, summaries, problems and headers in their decorators. `components` adds schemas, examples
 and errors.
@@ -34,42 +34,6 @@ TAGS = {
     "keys": "API keys",
     "health": "Probes and Prometheus metrics",
 }
-
-_Links = list[tuple[tuple[str, ...], dict[str, str]]]
-_OF_JOB = (
-    *("getJob", "cancelJob", "rerunJob", "deleteJob", "getResult", "getSamples", "getLogs", "followJob"),
-    "listArtifacts",
-)
-_OF_COMPARISON = (("getComparison", "getBars"), {"comparison_id": "$response.body#/id"})
-_OF_SWEEP = (("getSweep", "cancelSweep", "getSweepTable", "getSweepPlot"), {"sweep_id": "$response.body#/id"})
-_QUEUED_LINKS: _Links = [(_OF_JOB, {"job_id": "$response.body#/id"})]
-
-# (operationId, status) -> operations that can follow, and the parts of the response that they need.
-LINKS: dict[tuple[str, str], _Links] = {
-    ("submitJob", "202"): _QUEUED_LINKS,
-    ("rerunJob", "202"): _QUEUED_LINKS,
-    ("cancelJob", "200"): [(("getJob", "rerunJob", "deleteJob"), {"job_id": "$response.body#/id"})],
-    ("listJobs", "200"): [(("getJob",), {"job_id": "$response.body#/data/0/id"})],
-    ("listArtifacts", "200"): [
-        (("getArtifact",), {"job_id": "$request.path.job_id", "name": "$response.body#/data/0/name"})
-    ],
-    ("createComparison", "201"): [_OF_COMPARISON],
-    ("createComparison", "202"): [_OF_COMPARISON, (("getJob", "cancelJob"), {"job_id": "$response.body#/job"})],
-    ("createSweep", "202"): [_OF_SWEEP],
-    ("listDeliveries", "200"): [
-        (("redeliver",), {"delivery_id": "$response.body#/data/0/id"}),
-        (("getJob",), {"job_id": "$response.body#/data/0/job"}),
-    ],
-    ("listWorkloads", "200"): [(("getWorkload",), {"name": "$response.body#/data/0/name"})],
-    ("listDevices", "200"): [(("cordonDevice", "uncordonDevice"), {"device_id": "$response.body#/data/0/id"})],
-    ("createKey", "201"): [(("revokeKey",), {"key_id": "$response.body#/id"})],
-}
-
-
-def link(operation_id: str, parameters: dict[str, str]) -> dict[str, Any]:
-    """An OpenAPI link."""
-    return {"operationId": operation_id, "parameters": parameters}
-
 
 _OF_STATUS = {"401": ["Challenge"], "429": ["RetryAfter", "RateLimit", "RateLimitPolicy"], "503": ["RetryAfter"]}
 
@@ -153,7 +117,6 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
     components.describe_events(document)
     _describe_access(document, app.state.rules)
     describe_headers(document)
-    _describe_links(document)
     components.show_examples(document)
     components.share_errors(document)
     components.describe_webhooks(document)
@@ -211,11 +174,3 @@ def _add_answers(operation: Operation, codes: tuple[str, ...]) -> None:
             documented = operation["responses"].setdefault(str(status), answer)
             if answer["description"] not in documented["description"].split(", "):
                 documented["description"] = f"{documented['description']}, {answer['description']}"
-
-
-def _describe_links(document: Document) -> None:
-    """Add links from responses to the operations that can follow."""
-    by_id = {operation["operationId"]: operation for _, _, operation in each_operation(document)}
-    for (operation_id, status), links in LINKS.items():
-        answer = by_id[operation_id]["responses"][status]
-        answer["links"] = {target: link(target, parameters) for targets, parameters in links for target in targets}

@@ -74,11 +74,11 @@ def _envelope(schemas: Schemas) -> Schemas:
     envelope = Spec.model_json_schema(ref_template=_REF)
     for name, part in envelope.pop("$defs", {}).items():
         schemas[f"Submit{name}"] = part | {"title": f"Submit{name}"}  # with one name, generated clients had one class
-    envelope = dict(_prefixed(envelope, "Submit"))
+    envelope = dict(_renamed(envelope))
     device = {"type": "string", "pattern": f"^(any|cpu|gpu|tpu)$|{_portable(DEVICE_ID.pattern)}"}
     envelope["properties"]["device"] = _either(device, envelope["properties"]["device"])
     envelope["properties"]["webhook"]["anyOf"].append(schemas["SubmitWebhook"]["properties"]["url"])
-    measure = _prefixed(schemas["SubmitMeasure"], "Submit")
+    measure = _renamed(schemas["SubmitMeasure"])
     fixed = {"type": "integer", "minimum": 1, "maximum": 100}
     measure["properties"]["processes"] = _either(fixed, measure["properties"]["processes"])
     schemas["SubmitMeasure"] = measure
@@ -108,16 +108,6 @@ def _title(workload: Workload) -> str:
 
 def _either(shorthand: Schemas, full: Schemas) -> Schemas:
     return {"anyOf": [shorthand, {key: value for key, value in full.items() if key != "default"}]}
-
-
-def _prefixed(value: Any, prefix: str) -> Any:
-    """`value` with its references changed to the components with the prefix."""
-    if isinstance(value, dict):
-        return {
-            key: item.replace("schemas/", f"schemas/{prefix}") if key == "$ref" else _prefixed(item, prefix)
-            for key, item in value.items()
-        }
-    return [_prefixed(item, prefix) for item in value] if isinstance(value, list) else value
 
 
 def _portable(pattern: str) -> str:
@@ -278,13 +268,14 @@ def _schemas_within(value: Any, schemas: Schemas) -> set[str]:
     return referred
 
 
-def _renamed(value: Any, names: Collection[str]) -> Any:
-    """A copy of `value` that refers to the schemas of requests; the original may be shared, so it isn't changed."""
+def _renamed(value: Any, names: Collection[str] | None = None) -> Any:
+    """A copy of `value` that refers to the schemas of requests, all or those of `names`."""
     if isinstance(value, list):
         return [_renamed(item, names) for item in value]
     if not isinstance(value, dict):
         return value
-    if _is_schema(value.get("$ref")) and value["$ref"].removeprefix(_REF_PREFIX) in names:
+    refers = _is_schema(value.get("$ref")) and (names is None or value["$ref"].removeprefix(_REF_PREFIX) in names)
+    if refers:
         return value | {"$ref": value["$ref"].replace(_REF_PREFIX, _REF_PREFIX + _REQUEST_PREFIX)}
     return {key: _renamed(part, names) for key, part in value.items()}
 

@@ -39,13 +39,9 @@ _CLOCKS_DIFFER_BY = timedelta(minutes=1)
 _OF_TWO_SPECS = {f"/job/spec/{name}" for name in InterleavedSpec.model_fields.keys() - Spec.model_fields.keys()}
 _WORKLOAD = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _BODY: dict[str, Any] = {
-    MEDIA_TYPE: {
-        "schema": {
-            "type": "string",
-            "description": f"1 to {MAX_LINES} lines of JSON. A result has at most {MAX_METRICS} metrics, "
-            f"{MAX_PARAMS} params and 32 labels, and takes {MAX_ROWS_CHARACTERS} characters in the table of results",
-        }
-    }
+    "type": "string",
+    "description": f"1 to {MAX_LINES} lines of JSON. A result has at most {MAX_METRICS} metrics, "
+    f"{MAX_PARAMS} params and 32 labels, and takes {MAX_ROWS_CHARACTERS} characters in the table of results",
 }
 
 
@@ -70,10 +66,9 @@ async def _lines(
     "/import",
     operation_id="importResults",
     summary="Import results of another Dyno",
-    openapi_extra={"requestBody": {"required": True, "content": _BODY}},
+    openapi_extra=dependencies.takes(_BODY, MEDIA_TYPE),
     responses=problems.documented(
-        *("body-timeout", "body-too-large", "unsupported-media-type", "invalid-import", "invalid-request"),
-        *("store-unfit", "store-unavailable"),
+        *("body-timeout", "body-too-large", "unsupported-media-type", "invalid-import", "store-unfit"),
     ),
 )
 @auth.requires(auth.SUBMIT, auth.OWN)

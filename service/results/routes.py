@@ -13,13 +13,13 @@ from pydantic import BaseModel, Field, JsonValue
 from dyno import tables
 from dyno.errors import RecordUnreadable
 from dyno.models.job import Status
-from dyno.models.result import ResultRow, ResultSummary
-from dyno.models.result_export import MEDIA_TYPE
+from dyno.models.result import ResultSummary
+from dyno.models.result_export import MEDIA_TYPE, ResultRow
 from dyno.store.pages import encode_cursor
 from dyno.store.records import StoredJob
 from dyno.store.result_transfer import exported_lines
 from dyno.store.results import read_result_summaries
-from service import auth, dependencies, problems, streaming
+from service import auth, dependencies, streaming
 from service.state import State
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
@@ -57,7 +57,6 @@ class ResultFilter(BaseModel, extra="forbid"):
     response_model=list[ResultRow],
     responses={
         200: {"content": _TITLE | _CSV | _LINES, **dependencies.sends("Link", "Disposition")},
-        **problems.documented("invalid-request", "store-unavailable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)

@@ -11,6 +11,7 @@ from service.auth import OWN, READ, SUBMIT, Caller, CallerDep, requires
 from service.dashboard.rendering import PageRoute, page, see_other, unusual_params
 from service.dependencies import StateDep
 from service.schedules import routes as schedule_routes
+from service.schedules import scheduler
 from service.schedules.routes import Name, SchedulesDep
 from service.validation import validate_model
 
@@ -47,7 +48,7 @@ async def pause(name: Name, caller: CallerDep, saved: SchedulesDep) -> Response:
 async def resume(name: Name, state: StateDep, caller: CallerDep, saved: SchedulesDep) -> Response:
     """Fire the schedule again, if a submit of its spec would be accepted now."""
     schedule = (await _own(name, caller, saved)).document
-    await schedule_routes.save(name, _as_new(schedule), state, saved, Response())
+    await scheduler.save(state, saved, name, _as_new(schedule))
     return see_other("/schedules")
 
 

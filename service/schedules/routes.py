@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Response
 
 from dyno.errors import InvalidSchedule
 from dyno.logging import audit
 from dyno.models.job_schedule import JobSchedule, NewSchedule, ScheduleList, ScheduleName
 from dyno.store.schedules import Schedules
-from service import auth, dependencies, problems, validation
+from service import auth, dependencies, problems
 from service.schedules import scheduler
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -19,12 +19,7 @@ Name = Annotated[ScheduleName, Path(description="Letters, digits, dots, dashes a
 def _body() -> dict[str, Any]:
     schema = NewSchedule.model_json_schema()
     schema["properties"]["spec"] = {"$ref": "#/components/schemas/SubmitJob"}
-    return {"application/json": {"schema": schema}}
-
-
-async def _asked(request: Request, state: dependencies.StateDep) -> NewSchedule:
-    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
-    return validation.validate_model(NewSchedule, document, faults, InvalidSchedule)
+    return schema
 
 
 async def _schedules(state: dependencies.StateDep) -> Schedules:
@@ -39,20 +34,19 @@ SchedulesDep = Annotated[Schedules, Depends(_schedules)]
     operation_id="putSchedule",
     summary="Save a schedule",
     response_model=JobSchedule,
-    openapi_extra={"requestBody": {"required": True, "content": _body()}},
+    openapi_extra=dependencies.takes(_body()),
     responses={
         200: {"description": "The schedule of this name was replaced"},
         201: {"model": JobSchedule, "description": "The schedule is new", **dependencies.sends("Location")},
         **problems.documented(
-            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-schedule"),
-            *("priority-not-allowed", "invalid-request", "record-unreadable", "store-unfit", "store-unavailable"),
+            *(*problems.OF_BODY, "invalid-schedule", "priority-not-allowed", "record-unreadable", "store-unfit"),
         ),
     },
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def save(
     name: Name,
-    new: Annotated[NewSchedule, Depends(_asked)],
+    new: Annotated[NewSchedule, Depends(dependencies.read_model(NewSchedule, InvalidSchedule))],
     state: dependencies.StateDep,
     saved: SchedulesDep,
     response: Response,
@@ -62,18 +56,14 @@ async def save(
     The spec is checked as by a submit. Its jobs have the label `schedule` with the name. An earlier schedule of the
     name is replaced; what it fired and missed stays in the document.
     """
-    made = await scheduler.new_schedule(state, name, new)
-    await state.readiness.require_fit()
-    is_new, made = await saved.put(made)
+    is_new, made = await scheduler.save(state, saved, name, new)
     if is_new:
         response.status_code = 201
         response.headers["Location"] = f"/v1/schedules/{name}"
     return made
 
 
-@router.get(
-    "", operation_id="listSchedules", summary="List schedules", responses=problems.documented("store-unavailable")
-)
+@router.get("", operation_id="listSchedules", summary="List schedules")
 @auth.requires(auth.READ, auth.OWN)
 async def browse(saved: SchedulesDep) -> ScheduleList:
     """List your key's schedules by name. An admin's list has those of all keys."""
@@ -84,7 +74,7 @@ async def browse(saved: SchedulesDep) -> ScheduleList:
     "/{name}",
     operation_id="getSchedule",
     summary="Read a schedule",
-    responses=problems.documented("schedule-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+    responses=problems.documented("schedule-not-found", "record-unreadable"),
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(name: Name, saved: SchedulesDep) -> JobSchedule:
@@ -99,7 +89,7 @@ async def show(name: Name, saved: SchedulesDep) -> JobSchedule:
     operation_id="deleteSchedule",
     summary="Delete a schedule",
     status_code=204,
-    responses=problems.documented("schedule-not-found", "invalid-request", "store-unavailable"),
+    responses=problems.documented("schedule-not-found"),
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def delete(name: Name, saved: SchedulesDep, caller: auth.CallerDep) -> None:

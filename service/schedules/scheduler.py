@@ -5,7 +5,6 @@ rights and limits count. After an outage, the scheduler makes up for the last du
 The schedule's document lists the others as missed. The store decides which API fires (dyno/store/schedule.lua).
 """
 
-import asyncio
 import logging
 import zoneinfo
 from collections import deque
@@ -43,7 +42,19 @@ def schedules_of(state: State) -> Schedules:
     return Schedules(state.client, state.settings, state.jobs.viewer)
 
 
-async def new_schedule(state: State, name: str, new: job_schedule.NewSchedule) -> job_schedule.JobSchedule:
+async def save(
+    state: State, saved: Schedules, name: str, new: job_schedule.NewSchedule
+) -> tuple[bool, job_schedule.JobSchedule]:
+    """Save the schedule; returns whether its name is new, and the schedule.
+
+    Raises InvalidSchedule, PriorityNotAllowed and StoreUnfit.
+    """
+    made = await _new_schedule(state, name, new)
+    await state.readiness.require_fit()
+    return await saved.put(made)
+
+
+async def _new_schedule(state: State, name: str, new: job_schedule.NewSchedule) -> job_schedule.JobSchedule:
     """The schedule, if a submit of its spec would be accepted now. Raises InvalidSchedule and PriorityNotAllowed."""
     now, wrong = await schedules_of(state).now(), list[errors.FieldError]()
     try:
@@ -85,9 +96,7 @@ def _labels(spec: dict[str, JsonValue], name: str) -> JsonValue:
 
 async def _admitted(state: State, request: validation.JobRequest) -> NewJob:
     """Raises as `submission.submit` does before it queues a job."""
-    allowed = submission.within_rights(state, request)
-    admission = await submission.admit_request(state, allowed)
-    baseline = await submission.named_baseline(state, allowed.spec)
+    allowed, admission, baseline = await submission.admitted(state, request)
     return NewJob(new_job_id(), allowed.spec, admission.warnings, dict(admission.fits), baseline)
 
 
@@ -98,29 +107,15 @@ def _upcoming(expression: str, timezone: str, after: datetime) -> list[datetime]
 
 def firing_schedules(state: State) -> AbstractAsyncContextManager[None]:
     """Fire schedules during the block."""
-    return asyncio_tasks.running(Scheduler(state).run())
+    return asyncio_tasks.repeating(Scheduler(state).look, state.settings.schedules_every_s, "firing schedules")
 
 
 class Scheduler:
-    """Looks for due schedules until it is cancelled."""
+    """Deals with due schedules."""
 
     def __init__(self, state: State) -> None:
         self._state, self._schedules = state, schedules_of(state.seen_by(EVERYBODY))
         self._broken = dict[tuple[str | None, str], int]()  # schedule -> the due time that failed, ms
-        self._is_away = False
-
-    async def run(self) -> None:
-        while True:
-            try:
-                await self.look()
-                self._is_away = False
-            except (errors.StoreUnavailable, errors.StoreUnfit) as error:
-                if not self._is_away:
-                    log.warning("schedules wait until Redis can keep jobs: %s", error.detail)
-                self._is_away = True
-            except Exception:
-                log.exception("looking for due schedules failed")
-            await asyncio.sleep(self._state.settings.schedules_every_s)
 
     async def look(self) -> None:
         """Deal with all schedules that are due. Raises StoreUnavailable and StoreUnfit."""

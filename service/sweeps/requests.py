@@ -415,9 +415,7 @@ async def _admit_all(
     admitted: dict[int, tuple[validation.JobRequest, Admission, Baseline | None]] = {}
     for position, request in requests.items():
         try:
-            allowed = submission.within_rights(state, request)
-            admission = await submission.admit_request(state, allowed)
-            admitted[position] = allowed, admission, await submission.named_baseline(state, allowed.spec)
+            admitted[position] = await submission.admitted(state, request)
         except errors.InvalidSpec as invalid:
             faults.add(position, invalid.errors)
         except errors.NoDeviceFits as absent:

@@ -66,7 +66,7 @@ async def read_sweep(state: State, stored: StoredSweep, metric: str | None) -> S
 
 
 async def _plan(request: Request, state: dependencies.StateDep) -> sweep_requests.SweepPlan:
-    document, faults = validation.parse_json(await validation.read_body(request, state.settings))
+    document, faults = await validation.read_json(request, state.settings)
     return sweep_requests.plan(document, faults, state.settings.max_sweep_jobs)
 
 
@@ -76,13 +76,12 @@ async def _plan(request: Request, state: dependencies.StateDep) -> sweep_request
     summary="Submit many jobs",
     status_code=202,
     response_model=Sweep,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _BODY}}}},
+    openapi_extra=dependencies.takes(_BODY),
     responses={
         202: dependencies.sends("Location", "RetryAfter", "Replayed"),
         **problems.documented(
-            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-sweep"),
-            *("idempotency-key-reused", "invalid-request", "job-expired", "queue-full", "priority-not-allowed"),
-            *("store-unfit", "store-unavailable"),
+            *(*problems.OF_BODY, "invalid-sweep", "idempotency-key-reused", "job-expired", "queue-full"),
+            *("priority-not-allowed", "store-unfit"),
         ),
     },
 )
@@ -112,7 +111,7 @@ async def create(
     operation_id="listSweeps",
     summary="List sweeps",
     response_model=SweepList,
-    responses={200: dependencies.sends("Link"), **problems.documented("invalid-request", "store-unavailable")},
+    responses={200: dependencies.sends("Link")},
 )
 @auth.requires(auth.READ, auth.OWN)
 async def browse(
@@ -137,7 +136,7 @@ async def browse(
     response_model=Sweep,
     responses={
         200: dependencies.sends("RetryAfter"),
-        **problems.documented("sweep-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+        **problems.documented("sweep-not-found", "record-unreadable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)
@@ -155,7 +154,7 @@ async def show(stored_sweep: Found, state: dependencies.StateDep, metric: Metric
     response_model=Sweep,
     responses={
         202: {"model": Sweep, "description": "Jobs of the sweep are running; their workers will cancel them"},
-        **problems.documented("sweep-not-found", "sweep-finished", "record-unreadable", "store-unavailable"),
+        **problems.documented("sweep-not-found", "sweep-finished", "record-unreadable"),
     },
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
@@ -180,7 +179,7 @@ async def cancel(
     response_model=list[dict[str, Any]],
     responses={
         200: {"content": _TABLES, **dependencies.sends("Disposition")},
-        **problems.documented("sweep-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+        **problems.documented("sweep-not-found", "record-unreadable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)
@@ -211,7 +210,7 @@ async def table(
     response_class=Response,
     responses={
         200: {"description": "The results that there are so far", "content": _PLOTS},
-        **problems.documented("sweep-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
+        **problems.documented("sweep-not-found", "record-unreadable"),
     },
 )
 @auth.requires(auth.READ, auth.OWN)

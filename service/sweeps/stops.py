@@ -6,7 +6,6 @@ worse end of the best point's. It never stops the base of a ratio. A result that
 the rules of comparisons, stops no point.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 import anyio.to_thread
 
-from dyno import asyncio_tasks, errors
+from dyno import asyncio_tasks
 from dyno.bench.contract import Workload
 from dyno.models import sweep
 from dyno.models.result import Verdict
@@ -31,48 +30,29 @@ log = logging.getLogger(__name__)
 
 def stops(state: State) -> AbstractAsyncContextManager[None]:
     """Stop points of sweeps during the block."""
-    return asyncio_tasks.running(SweepWatch(state).run())
+    return asyncio_tasks.repeating(SweepWatch(state).look, EVERY_S, "stopping points of sweeps")
 
 
 class SweepWatch:
-    """Looks for points to stop until it is cancelled. A sweep without a change since the last look is left out."""
+    """Looks for points to stop. A sweep without a change since the last look is left out."""
 
     def __init__(self, state: State) -> None:
         self._state, self._sweeps = state, Sweeps(state.client, state.settings, state.jobs)
         self._seen = dict[str, list[str]]()  # sweep -> the statuses of its jobs
-        self._is_away = False
 
-    async def run(self) -> None:
-        while True:
-            try:
-                await self._look_at_all()
-                self._is_away = False
-            except errors.StoreUnavailable as error:
-                if not self._is_away:
-                    log.warning("can't look at sweeps now: %s", error.detail)
-                self._is_away = True
-            except Exception:  # such as a damaged key, until maintenance has repaired it
-                log.exception("looking at sweeps failed")
-            await asyncio.sleep(EVERY_S)
-
-    async def _look_at_all(self) -> None:
+    async def look(self) -> None:
+        """Stop points of all running sweeps. Raises StoreUnavailable."""
         watched = await self._sweeps.watched()
-        statuses = dict(
-            zip([sweep_watched.id for sweep_watched in watched], await self._sweeps.statuses(watched), strict=True)
-        )
+        now = dict(zip([stored.id for stored in watched], await self._sweeps.statuses(watched), strict=True))
         for stored in watched:
-            try:
-                if self._seen.get(stored.id) != statuses[stored.id]:
-                    await self._look(stored)
-                if sweep.sweep_status(statuses[stored.id], is_canceled=False) != "running":
+            with asyncio_tasks.one_of_many(f"looking at {stored.id}"):
+                if self._seen.get(stored.id) != now[stored.id]:
+                    await self._stop_points(stored)
+                if sweep.sweep_status(now[stored.id], is_canceled=False) != "running":
                     await self._sweeps.unwatch(stored.id)
-            except errors.StoreUnavailable:
-                raise
-            except Exception:  # the other sweeps count as well
-                log.exception("looking at %s failed", stored.id)
-        self._seen = statuses
+        self._seen = now
 
-    async def _look(self, stored: StoredSweep) -> None:
+    async def _stop_points(self, stored: StoredSweep) -> None:
         measured = await sweep_results.read_measured(self._state, stored)
         workload = sweep_results.workload_of(self._state, stored)
         # In a thread: intervals over rounds import SciPy.

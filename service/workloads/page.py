@@ -19,6 +19,7 @@ from service.dashboard.forms import as_spec, beside_fields, idempotency_key, rea
 from service.dashboard.rendering import PageRoute, as_text, page, see_other
 from service.dependencies import StateDep
 from service.schedules import routes as schedule_routes
+from service.schedules import scheduler
 from service.state import State
 from service.workloads import routes as workload_routes
 
@@ -88,7 +89,7 @@ async def schedule(
         when = {name_of_field: fields.get(f"schedule.{name_of_field}", "") for name_of_field in ("cron", "timezone")}
         document = {**when, "spec": as_spec(fields) | {"workload": name}}
         new_schedule = validation.validate_model(NewSchedule, document, [], InvalidSchedule)
-        await schedule_routes.save(schedule_name, new_schedule, state, saved, Response())
+        await scheduler.save(state, saved, schedule_name, new_schedule)
     except InvalidSpec as invalid:
         wrong = [_of_field(error) for error in invalid.errors]
         return await _form(request, state, caller, name, fields, wrong, template)
@@ -129,7 +130,7 @@ async def estimate(request: Request, name: str, state: StateDep) -> Response:
 
 async def _estimate(state: State, name: str, fields: Mapping[str, str]) -> str:
     job_request = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
-    admission = await submission.admit_request(state, submission.within_rights(state, job_request))
+    _, admission, _ = await submission.admitted(state, job_request)
     expected = admission.estimate
     text = f"about {format_duration(expected.time_s)} on {expected.device}" if expected else "no device is live for it"
     return "; ".join([text, *(warning.message for warning in admission.warnings)])

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from dyno.bench.contract import Workload
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import UnknownWorkload
 from dyno.formatting import did_you_mean
 from dyno.models.inventory import WorkloadEntry, WorkloadList, WorkloadMetric
@@ -13,7 +13,7 @@ from service.problems import documented
 router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
 
 
-@router.get("", operation_id="listWorkloads", summary="List workloads", responses=documented())
+@router.get("", operation_id="listWorkloads", summary="List workloads")
 @auth.requires(auth.READ, auth.EVERYBODYS)
 async def browse(state: dependencies.StateDep) -> WorkloadList:
     """List all workloads by name."""

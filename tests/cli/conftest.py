@@ -1,21 +1,15 @@
 """The `dyno` command as a real process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
-import sys
 import uuid
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from dyno.processes import die_with_parent
-from tests.cli.running_command import Command
-
-DYNO = Path(sys.executable).parent / "dyno"
+from tests.cli.running_command import DYNO, Command
 
 
 @pytest.fixture
@@ -26,7 +20,7 @@ def home(short_folder):
 
 @pytest.fixture
 def command(home, tmp_path):
-    started: list[Command] = []
+    started = []
 
     def start(*arguments, **env):
         mark = f"mark-{uuid.uuid4().hex}"

@@ -1,16 +1,30 @@
 """The `dyno` command as a real process in its own process group. None of its children may survive it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.waiting import eventually
 
 GONE_S = 30.0
+DYNO = Path(sys.executable).parent / "dyno"
+
+
+@contextmanager
+def begun(http, *words):
+    """A command against the service, which Ctrl-C can end; a shell's background jobs ignore it."""
+    command, hears = [DYNO, *words, "--url", str(http.base_url)], partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, preexec_fn=hears) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 @dataclass

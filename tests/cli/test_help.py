@@ -1,7 +1,5 @@
 """The help, the version and usage errors of the command, without a service."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,7 +16,7 @@ ENV = {"COLUMNS": "240", "DYNO_URL": "http://127.0.0.1:9"}
 
 
 @pytest.mark.parametrize("words", [["run", "matmul", "--help"], ["run", "--device", "cpu", "matmul", "--help"]])
-def test_the_help_of_run_lists_the_params_of_the_workload_with_defaults_and_bounds(words: list[str]) -> None:
+def test_the_help_of_run_lists_the_params_of_the_workload_with_defaults_and_bounds(words):
     done = CliRunner().invoke(app, words, env=ENV)
     assert done.exit_code == 0, done.output
     [line] = [line for line in done.output.splitlines() if "--repeats" in line]
@@ -32,20 +30,20 @@ def test_the_help_of_run_lists_the_params_of_the_workload_with_defaults_and_boun
 
 
 @pytest.mark.parametrize("words", [["run", "--help"], ["run", "matmull", "--help"]])
-def test_the_help_of_run_says_where_the_params_are(words: list[str]) -> None:
+def test_the_help_of_run_says_where_the_params_are(words):
     done = CliRunner().invoke(app, words, env=ENV)
     assert done.exit_code == 0, done.output
     assert "dyno run NAME --help" in done.output
     assert "--repeats" not in done.output
 
 
-def test_the_version_is_printed() -> None:
+def test_the_version_is_printed():
     done = CliRunner().invoke(app, ["--version"], env=ENV)
     assert (done.exit_code, done.output) == (0, f"dyno {version('tensordyno')}\n")
 
 
 @pytest.mark.parametrize("key", ["dyno_ключ", "dyno_1\ndyno_2"])
-def test_an_invalid_key_is_wrong_usage_and_not_shown(key: str) -> None:
+def test_an_invalid_key_is_wrong_usage_and_not_shown(key):
     done = CliRunner().invoke(app, ["jobs"], env=ENV | {"DYNO_API_KEY": key})
     assert done.exit_code == 2
     assert "DYNO_API_KEY" in done.output
@@ -53,14 +51,14 @@ def test_an_invalid_key_is_wrong_usage_and_not_shown(key: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["DYNO_TLS_CERT_FILE", "DYNO_REDIS_PASSWORD"])
-def test_up_refuses_settings_of_servers_that_it_does_not_start(tmp_path: Path, name: str) -> None:
+def test_up_refuses_settings_of_servers_that_it_does_not_start(tmp_path, name):
     done = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path)], env=ENV | {name: "given"})
     assert done.exit_code == 2
     assert name in done.output
     assert not list(tmp_path.iterdir())
 
 
-def test_dyno_worker_passes_all_options_on() -> None:
+def test_dyno_worker_passes_all_options_on():
     dyno = Path(sys.executable).with_name("dyno")
     command = [dyno, "worker", "--verbose", "--name", "one", "--device", "nonsense"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
@@ -68,7 +66,7 @@ def test_dyno_worker_passes_all_options_on() -> None:
     assert (done.returncode, "not-started" in done.stderr) == (3, True), done.stderr
 
 
-def test_the_help_names_variables_and_exit_codes() -> None:
+def test_the_help_names_variables_and_exit_codes():
     help_of_all = CliRunner().invoke(app, ["--help"], env=ENV).output
     for words in ("DYNO_URL", "DYNO_API_KEY", *(f"{code.value} " for code in CommandExit)):
         assert words in help_of_all

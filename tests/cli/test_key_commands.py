@@ -1,11 +1,7 @@
 """`dyno keys` without DYNO_REDIS_URL: which `dyno up` it looks for, and its error if that isn't running."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -20,7 +16,7 @@ from dyno.cli import app
         ("unix:///nowhere/server.sock", "is the `dyno up` with --data-dir {} still running?"),
     ],
 )
-def test_it_says_which_dyno_up_it_looked_for(tmp_path: Path, written: str | None, words: str) -> None:
+def test_it_says_which_dyno_up_it_looked_for(tmp_path, written, words):
     if written is not None:
         (tmp_path / "server.url").write_text(written)
     done = CliRunner(env={"DYNO_REDIS_URL": None}).invoke(app, ["keys", "list", "--data-dir", str(tmp_path)])
@@ -29,16 +25,16 @@ def test_it_says_which_dyno_up_it_looked_for(tmp_path: Path, written: str | None
     assert str(tmp_path) in done.output
 
 
-def test_wrong_settings_of_a_key_are_named_in_the_words_of_the_api() -> None:
+def test_wrong_settings_of_a_key_are_named_in_the_words_of_the_api():
     done = CliRunner(env={"COLUMNS": "250"}).invoke(app, ["keys", "create", "--name", "a\nb", "--scope", "read"])
     assert done.exit_code == 2
     assert "name: String should match ^[A-Za-z0-9 ._@:/+-]{1,64}$" in done.output
 
 
-def test_a_key_is_created_with_its_rights_and_limits(redis_url: str, namespace: str) -> None:
+def test_a_key_is_created_with_its_rights_and_limits(redis_url, namespace):
     env = {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": namespace, "COLUMNS": "250"}
 
-    def made(*options: str) -> Any:
+    def made(*options):
         arguments = ["keys", "create", "--name", "ci", "--scope", "submit", "--json", *options]
         return json.loads(CliRunner(env=env).invoke(app, arguments).stdout)
 
@@ -55,7 +51,7 @@ def test_a_key_is_created_with_its_rights_and_limits(redis_url: str, namespace: 
 
 
 @pytest.mark.parametrize("wrong", ["30", "d", "1.5d", "-3d", "30 days"])
-def test_a_wrong_time_until_a_key_expires_is_explained(wrong: str) -> None:
+def test_a_wrong_time_until_a_key_expires_is_explained(wrong):
     arguments = ["keys", "create", "--name", "ci", "--scope", "read", f"--expires={wrong}"]
     done = CliRunner(env={"COLUMNS": "250", "DYNO_REDIS_URL": None}).invoke(app, arguments)
     assert done.exit_code == 2

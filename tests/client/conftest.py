@@ -1,7 +1,5 @@
 """A server that answers as a test says, calls by both clients, and the pauses that clients would have made."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 
@@ -38,11 +36,11 @@ def through_all(request, url):
 @pytest.fixture
 def pauses(monkeypatch):
     """Records the clients' pauses and skips them."""
-    kept: list[float] = []
+    kept = []
 
     async def awaited(client, time_s):
         kept.append(time_s)
 
-    monkeypatch.setattr(Client, "_pause", lambda client, time_s: kept.append(time_s))
-    monkeypatch.setattr(AsyncClient, "_pause", awaited)
+    for kind in (Client, AsyncClient):
+        monkeypatch.setattr(kind, "_pause", awaited)
     return kept

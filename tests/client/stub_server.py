@@ -1,12 +1,8 @@
 """A real HTTP server that answers as a test says."""
 
-from __future__ import annotations
-
 import http.server
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
 
 from dyno.models.job import Job, QueuePlace, Status, Urls
 from dyno.models.spec import Spec
@@ -17,8 +13,8 @@ CUT = 0  # in place of a status: close the connection without a response
 class Handler(http.server.BaseHTTPRequestHandler):
     """`answers`: status, body and optional headers of each response, in order."""
 
-    answers: ClassVar[list[tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]]] = []
-    seen: ClassVar[list[dict[str, Any]]] = []
+    answers = []
+    seen = []
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))

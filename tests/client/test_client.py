@@ -81,13 +81,6 @@ def test_alive_does_not_send_the_key(through):
     assert [request["authorization"] for request in Handler.seen] == [None]
 
 
-def test_wait_ends_at_once_for_an_unknown_job(through):
-    Handler.answers = [(404, json.dumps({"status": 404, "detail": "no such job"}).encode())]
-    with pytest.raises(Refused):
-        through(lambda client: client.wait("job_1"))
-    assert len(Handler.seen) == 1
-
-
 def test_a_download_is_kept_only_if_its_digest_is_the_listed_one(through, tmp_path):
     content, to = b"0123456789" * 1000, tmp_path / "kept"
     listed = Artifact(name="a.bin", bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), url="")

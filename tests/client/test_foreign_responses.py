@@ -1,7 +1,5 @@
 """Responses that don't come from Dyno, and responses of newer versions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A service that is away for a while, with or without a proxy: which calls retry, when, and for how long."""
 
-from __future__ import annotations
-
 import json
 from email.utils import formatdate
 from time import time
@@ -9,7 +7,7 @@ from time import time
 import pytest
 
 from dyno.client import AsyncClient, JobNotSucceeded, Refused, ServerUnreachable, http_transport, streams
-from dyno.models.job import Job, Status
+from dyno.models.job import Status
 from tests.client.stub_server import CUT, Handler, canceled, problem
 from tests.results import a_result
 
@@ -24,7 +22,7 @@ def keys():
 
 def test_wait_survives_transient_errors(through, pauses):
     Handler.answers = [*AWAY, (429, problem(429)), (200, canceled())]
-    seen: list[Job] = []
+    seen = []
     assert through(lambda client: client.wait("job_1", seen.append)).status is Status.CANCELED
     assert [job.version for job in seen] == [3]
     assert (len(Handler.seen), pauses) == (6, [0.5, 1.0, 2.0, 4.0, 5.0])

@@ -1,7 +1,5 @@
 """One run of Schemathesis over the whole document of a house, and what came of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -17,13 +15,15 @@ OVERTIME_S = 60  # beyond what it was told to take
 
 @dataclass(frozen=True)
 class Told:
-    """`answers`: how often which of the operations was answered with which status; `said` is for people."""
+    """`answers`: how often which of the operations was answered with which status, `headers` what each such answer
+    had; `said` is for people."""
 
     held: bool
     said: str
     seconds: float
     answers: Counter[tuple[str, str]]
     operations: set[str]
+    headers: dict[tuple[str, str], set[str]]
 
     @property
     def cases(self):
@@ -62,8 +62,8 @@ def ask(house, folder, *arguments, within_s):
         timeout=within_s + OVERTIME_S,
         check=False,
     )
-    answers: Counter[tuple[str, str]] = Counter()
-    for name, number in json.loads(counted.read_text()).items() if counted.exists() else ():
+    answers, headers = Counter(), {}
+    for name, (number, names) in json.loads(counted.read_text()).items() if counted.exists() else ():
         operation, _, status = name.rpartition(" ")
-        answers[operation, status] = number
-    return Told(done.returncode == 0, done.stdout, time.monotonic() - began_s, answers, house.operations)
+        answers[operation, status], headers[operation, status] = number, set(names)
+    return Told(done.returncode == 0, done.stdout, time.monotonic() - began_s, answers, house.operations, headers)

@@ -1,13 +1,11 @@
 """Loaded by Schemathesis: lets it ask for what is there, keeps a run from locking itself out, counts the answers."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
 import re
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from copy import deepcopy
 from pathlib import Path
 
@@ -24,9 +22,10 @@ PLACE = re.compile("[0-9]+-[0-9]+([.][0-9]+)?")
 NEVER = {"job_id": "job_01J00000000000000000000000", "key_id": "key_0123456789abcdef"}
 WAIT = "wait=2"
 ID = re.compile("(?:job|cmp|msg|key)_[0-9A-Za-z]+")
-told: set[str] = set()
-gone: set[str] = set()  # the ids, without their kind, of jobs that were deleted, and of what was made of them
-counted: Counter[str] = Counter()
+told = set()
+gone = set()  # the ids, without their kind, of jobs that were deleted, and of what was made of them
+counted = Counter()
+sent = defaultdict(set)  # operation and status -> names of headers
 
 
 @schemathesis.hook
@@ -101,7 +100,9 @@ def filter_failure(context, failure, case, response):
 
 @schemathesis.hook
 def after_call(context, case, response):
-    counted[f"{case.operation.label} {response.status_code}"] += 1
+    row = f"{case.operation.label} {response.status_code}"
+    counted[row] += 1
+    sent[row] |= {name.lower() for name in response.headers}
     if response.status_code == 204 and _id_of(case) == "deleteJob":
         gone.add(str(case.path_parameters["job_id"]).partition("_")[2])
     if response.status_code < 300 and "json" in response.headers.get("content-type", [""])[0]:
@@ -114,4 +115,6 @@ def _id_of(case):
 
 @atexit.register
 def _tell():
-    Path(os.environ["DYNO_FUZZ_COUNTED"]).write_text(json.dumps(counted))
+    Path(os.environ["DYNO_FUZZ_COUNTED"]).write_text(
+        json.dumps({row: (number, sorted(sent[row])) for row, number in counted.items()})
+    )

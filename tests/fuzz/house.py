@@ -1,11 +1,8 @@
 """A Dyno to be asked anything: a process that serves, a store, a receiver of webhooks, a stand-in for workers."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
-import subprocess
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +15,7 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client, sync_client
 from tests.fuzz.stand_in import FILES, Devices, at_work
 from tests.inbox import Inbox
-from tests.service.test_main import command
+from tests.service.processes import running
 from tests.waiting import eventually
 
 HELD_S = "3600"  # a lease that nobody extends
@@ -73,7 +70,8 @@ def house(folder, *, keys):
         key_id, secret = asyncio.run(_an_admin(settings)) if keys else (None, None)
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         with (
-            _served(folder / "log", **values) as url,
+            (folder / "log").open("w") as log,
+            running(stderr=log, **values) as (_, url),
             httpx.Client(base_url=url, headers=headers, timeout=30) as http,
             sync_client(settings) as client,
         ):
@@ -83,18 +81,6 @@ def house(folder, *, keys):
                 document = http.get("/openapi.json").json()
                 known = _furnished(http, document, inbox.url, held, keys=keys)
                 yield House(url, document, key_id, secret, known)
-
-
-@contextlib.contextmanager
-def _served(log, **values):
-    """Where `python -m service` serves; what it says of what it does is in `log`."""
-    argv, env = command(port="0", **values)
-    with log.open("w") as said, subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=said, text=True) as run:
-        try:
-            assert run.stdout is not None
-            yield run.stdout.readline().split()[-1]
-        finally:
-            run.kill()
 
 
 SCHEDULE = {"cron": "0 3 * * *", "spec": JOB}

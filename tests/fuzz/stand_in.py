@@ -1,24 +1,19 @@
 """What stands in for workers: it claims as they do, ends jobs without running them, and leaves files behind."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import count
-from typing import Any
 
 from dyno.models.device import Device, PeakFigure
-from dyno.models.inventory import WorkerRecord
-from dyno.models.job import Failure, FailureClass, WorkerRef
+from dyno.models.job import Failure, FailureClass
 from dyno.models.result import Artifact, RunSamples
 from dyno.models.spec import InterleavedSpec
-from dyno.store import fleet
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
 from tests.comparisons import a_metric, of_metrics
+from tests.service.workers import claim_of, publish, take
 
 WAITS_AT_MOST_S = 0.3  # a job that fits no device; whoever asked to be told of its end is told then
 LOOK_EVERY_S = 0.02
@@ -36,17 +31,15 @@ class Devices:
         self._leases = Leases(client, settings)
         self._taking, self._holding = (_device(cores) for cores in ([0, 1], [2, 3]))
         for device in (self._taking, self._holding):
-            fleet.publish(client, settings, device, _worker(device))
+            publish(client, settings, device)
 
     def claim(self):
-        return self._claim(self._taking)
+        return take(self._leases, self._taking)
 
     def held(self, http, spec):
         """A job that runs from now on, and doesn't end."""
         http.post("/v1/jobs", json=spec).raise_for_status()
-        claim = self._claim(self._holding)
-        assert claim is not None
-        return claim
+        return claim_of(self._leases, self._holding)
 
     def finish(self, claim, *, files):
         """With a result that has these files, or without one."""
@@ -61,10 +54,6 @@ class Devices:
     def names(self):
         return [self._taking.full_id, self._holding.full_id]
 
-    def _claim(self, device):
-        ref = WorkerRef(id=f"w-{device.id}", device=device.id, host=device.host)
-        return self._leases.claim(device.full_id, queues_served(device), ref)
-
 
 def _device(cores):
     return Device(
@@ -77,11 +66,6 @@ def _device(cores):
         peak={"float32": PeakFigure(value=1e11, provenance="measured here")},
         frameworks={"tensorflow": "2.21.0", "jax": "0.10.2"},
     )
-
-
-def _worker(device):
-    told: dict[str, Any] = {"host": device.host, "pid": 1, "device": device.full_id, "state": "idle", "version": "0"}
-    return WorkerRecord(id=f"w-{device.id}", started_at=datetime.now(UTC), **told)
 
 
 def _result(claim, **more):

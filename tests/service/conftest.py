@@ -1,48 +1,38 @@
 """Fixtures: the service on a real port with a real store, and a published device without a worker."""
 
-from __future__ import annotations
-
-import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
-from typing import Any
+from contextlib import contextmanager
 
 import httpx
 import pytest
-import redis
 import uvicorn
-from fastapi import FastAPI
+from typer.testing import CliRunner
 
+from dyno.cli import app
 from dyno.models.device import Device, PeakFigure
-from dyno.models.inventory import WorkerRecord
-from dyno.models.job import WorkerRef
-from dyno.models.result import Metric
 from dyno.settings import Settings
-from dyno.store import fleet
-from dyno.store.leases import Claim, Leases
-from dyno.store.placement import queues_served
+from dyno.store.leases import Leases
 from dyno.store.redis import sync_client
 from service.app import create_app
-from tests.comparisons import RATES, a_metric, of_metrics
+from tests.comparisons import RATES, a_metric
+from tests.service.workers import claim_of, publish, succeed
 
 START_WITHIN_S = 20
 
 
 class Server(uvicorn.Server):
-    def __init__(self, app: FastAPI, port: int) -> None:
+    def __init__(self, app, port):
         super().__init__(uvicorn.Config(app, port=port, log_config=None))
         self.ready = threading.Event()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def startup(self, sockets=None):
         await super().startup(sockets)
         self.ready.set()
 
 
 @contextmanager
-def serving(app: FastAPI, port: int = 0) -> Iterator[httpx.Client]:
+def serving(app, port=0):
     """A client of `app`, served from a thread of this process."""
     server = Server(app, port)
     thread = threading.Thread(target=server.run)
@@ -58,39 +48,47 @@ def serving(app: FastAPI, port: int = 0) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def namespace() -> str:
+def namespace():
     return f"test-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture(scope="module")
-def settings(redis_url: str, namespace: str) -> Settings:
+def settings(redis_url, namespace):
     return Settings(redis_url=redis_url, namespace=namespace, device_ttl_s=600)
 
 
 @pytest.fixture(scope="module")
-def http(settings: Settings) -> Iterator[httpx.Client]:
+def http(settings):
     """One server per file: its tests share the jobs, so each checks only its own."""
     with serving(create_app(settings)) as http:
         yield http
 
 
 @pytest.fixture(autouse=True)
-def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_disk(monkeypatch):
     """A busy disk doesn't make the service unready."""
-    monkeypatch.setattr("service.readiness.FILES_WITHIN_S", 30.0)
+    monkeypatch.setattr("service.sharing.FILES_WITHIN_S", 30.0)
 
 
 @pytest.fixture(scope="session")
-def serve() -> Callable[[FastAPI], AbstractContextManager[httpx.Client]]:
+def serve():
     return serving
 
 
 @pytest.fixture
-def device() -> Callable[..., Device]:
+def dyno(http):
+    """Run the command against the service, in a wide terminal."""
+    return lambda *words: CliRunner().invoke(
+        app, [*map(str, words), "--url", str(http.base_url)], env={"COLUMNS": "250"}
+    )
+
+
+@pytest.fixture
+def device():
     """Make a device with the given fields changed."""
 
-    def make(**changes: Any) -> Device:
-        known: dict[str, Any] = {
+    def make(**changes):
+        known = {
             "id": "cpu:0-1",
             "kind": "cpu",
             "model": "Test CPU",
@@ -106,28 +104,19 @@ def device() -> Callable[..., Device]:
 
 
 @pytest.fixture
-def offered(client: redis.Redis, settings: Settings, device: Callable[..., Device]) -> Device:
+def offered(client, settings, device):
     """A device, published as by its worker: jobs are admitted and stay queued."""
     offered = device()
-    worker = WorkerRecord(
-        id="worker-1",
-        host=offered.host,
-        pid=1,
-        device=offered.full_id,
-        state="idle",
-        version="0",
-        started_at=datetime.now(UTC),
-    )
-    fleet.publish(client, settings, offered, worker)
+    publish(client, settings, offered, id="worker-1")
     return offered
 
 
 @pytest.fixture
-def submitted(http: httpx.Client, offered: Device) -> Iterator[Callable[..., str]]:
+def submitted(http, offered):
     """Queue a matmul. Jobs still queued at the end are canceled, so that no other test claims them."""
-    ids: list[str] = []
+    ids = []
 
-    def one(**spec: Any) -> str:
+    def one(**spec):
         body = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600} | spec
         answer = http.post("/v1/jobs", json=body)
         assert answer.status_code == 202, answer.text
@@ -140,45 +129,31 @@ def submitted(http: httpx.Client, offered: Device) -> Iterator[Callable[..., str
 
 
 @pytest.fixture
-def finished(submitted: Callable[..., str], settings: Settings, offered: Device) -> Iterator[Callable[..., str]]:
+def finished(submitted, settings, offered):
     """Make a succeeded job, from the throughputs of its runs and further fields of its spec and result."""
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
-        def one(
-            by_run: list[float] = RATES,
-            spec: dict[str, Any] | None = None,
-            metrics: list[Metric] | None = None,
-            **result: Any,
-        ) -> str:
+        def one(by_run=RATES, spec=None, metrics=None, **result):
             job_id = submitted(**spec or {})
-            worker = WorkerRef(id="w", device=offered.id, host=offered.host)
-            claim = leases.claim(offered.full_id, queues_served(offered), worker)
-            assert claim is not None
+            claim = claim_of(leases, offered)
             assert claim.job_id == job_id
-            ran = {"params": claim.spec.params} | result
-            found = of_metrics(metrics or [a_metric(by_run=by_run)], **ran).model_copy(update={"job": job_id})
-            assert leases.finish(claim, "succeed", result=found)
+            succeed(leases, claim, metrics or [a_metric(by_run=by_run)], **result)
             return job_id
 
         yield one
 
 
 @pytest.fixture
-def claimed(
-    submitted: Callable[..., str], settings: Settings, offered: Device
-) -> Iterator[Callable[[], tuple[Leases, Claim]]]:
+def claimed(submitted, settings, offered):
     """A running job, whose worker the test plays. It is stopped at the end."""
-    claims: list[Claim] = []
+    claims = []
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
-        def one() -> tuple[Leases, Claim]:
+        def one():
             submitted()
-            ref = WorkerRef(id="w", device=offered.id, host=offered.host)
-            claim = leases.claim(offered.full_id, queues_served(offered), ref)
-            assert claim is not None
-            claims.append(claim)
+            claims.append(claim := claim_of(leases, offered))
             return leases, claim
 
         yield one

@@ -1,21 +1,17 @@
 """The rerun that confirms an alarm: once for each alarm, with several APIs."""
 
-from __future__ import annotations
-
 import uuid
 import zlib
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
-from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
 from service.app import create_app
-from tests.comparisons import a_metric, of_metrics
+from tests.comparisons import a_metric
+from tests.service.workers import claim_of, succeed
 from tests.waiting import eventually
 
 WITHIN_S = 20
@@ -52,8 +48,7 @@ def reruns(http, test):
 
 
 def alarms(http, test):
-    found: list[dict[str, Any]] = http.get("/v1/history", params={"label": f"test={test}"}).json()["alarms"]
-    return found
+    return http.get("/v1/history", params={"label": f"test={test}"}).json()["alarms"]
 
 
 @pytest.fixture
@@ -71,11 +66,8 @@ def looked(http, results):
 
 def finish_rerun(settings, device, value):
     with sync_client(settings) as client:
-        leases = Leases(client, settings)
-        claim = leases.claim(device.full_id, queues_served(device), WorkerRef(id="w", device=device.id, host="here"))
-        assert claim is not None
-        found = of_metrics([a_metric(by_run=[value, value])]).model_copy(update={"job": claim.job_id})
-        assert leases.finish(claim, "succeed", result=found)
+        claim = claim_of(leases := Leases(client, settings), device)
+        succeed(leases, claim, [a_metric(by_run=[value, value])])
         return claim.job_id
 
 

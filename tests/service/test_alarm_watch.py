@@ -1,9 +1,6 @@
 """A look for alarms: which series it sees, and how many reruns it submits. The test decides when it looks."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,8 @@ from dyno.tracing import Tracer
 from service.history import result_history
 from service.history.result_history import AlarmWatch
 from service.state import opened
-from tests.comparisons import a_metric, of_metrics
+from tests.comparisons import a_metric
+from tests.service.workers import succeed
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +48,7 @@ def results(finished):
 
 def reruns(http, n):
     """Those of the jobs of this spec. They are canceled, so that no test claims them."""
-    jobs: list[dict[str, Any]] = http.get("/v1/jobs", params={"limit": 200}).raise_for_status().json()["data"]
+    jobs = http.get("/v1/jobs", params={"limit": 200}).raise_for_status().json()["data"]
     found = [job for job in jobs if job["rerun_of"] and job["spec"]["params"]["n"] == n]
     for job in found:
         http.post(job["urls"]["cancel"]).raise_for_status()
@@ -67,8 +65,8 @@ async def test_a_job_that_ends_after_newer_ones_raises_its_alarm(http, watch, se
         results(111, STEP[:2])
         await watch.look("matmul")
         assert reruns(http, 110) == []
-        found = of_metrics([a_metric(by_run=[80.0, 80.1])]).model_copy(update={"job": job})
-        assert leases.finish(claim, "succeed", result=found)
+        assert claim.job_id == job
+        succeed(leases, claim, [a_metric(by_run=[80.0, 80.1])])
     await watch.look("matmul")
     assert len(reruns(http, 110)) == 1
 

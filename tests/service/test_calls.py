@@ -1,7 +1,5 @@
 """The methods of both clients against the service: requests are understood, and responses have their types."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -11,7 +9,7 @@ import pytest
 from dyno.client import AsyncClient, Client, Refused, endpoints
 from dyno.models.inventory import AwayDevice, Cordon, WorkerRecord
 from dyno.models.result import Artifact
-from tests.asking import Ask, all_asked, asked
+from tests.asking import all_asked, asked
 
 SPEC = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 
@@ -50,7 +48,7 @@ def test_workloads_and_devices_are_listed(through, offered, client, settings):
 @pytest.mark.parametrize("name", ["../keys/key_0", "..", "job/files", "job?wait=1", "job#", "%2e%2e", "a b"])
 def test_foreign_ids_never_reach_other_paths(http, kind, name):
     file = Artifact(name=name, bytes=0, sha256="", url="")
-    calls: list[Ask] = [
+    calls = [
         *(lambda client: client.job(name), lambda client: client.result(name), lambda client: client.wait(name)),
         *(lambda client: client.cancel(name), lambda client: client.rerun(name), lambda client: client.delete(name)),
         *(lambda client: client.samples(name), lambda client: client.logs(name), lambda client: client.artifacts(name)),

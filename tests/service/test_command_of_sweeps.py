@@ -1,30 +1,16 @@
 """`dyno sweep` and `dyno sweeps`, against the service."""
 
-from __future__ import annotations
-
 import json
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from dyno.cli import app
 from dyno.cli.sweep_commands import parse_base, parse_devices, parse_values
-from dyno.models.device import Device
 from dyno.models.job import Holder, WorkerRef
-from dyno.settings import Settings
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
+from tests.cli.running_command import begun
 from tests.comparisons import a_metric, of_metrics
 from tests.waiting import eventually
 
@@ -32,33 +18,13 @@ TINY = ["sweep", "matmul", "--n", "64,128", "--device", "cpu", "--processes", "1
 
 
 @pytest.fixture
-def asked(http: httpx.Client) -> Callable[..., Result]:
-    return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
-
-
-@contextmanager
-def begun(http: httpx.Client, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as a process that Ctrl-C can end; a shell's background jobs ignore it."""
-    command = [sys.executable, "-c", "from dyno.cli import main; main()", *words, "--url", str(http.base_url)]
-    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    folder = Path(__file__).parents[2]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears, cwd=folder
-    ) as running:
-        try:
-            yield running
-        finally:
-            running.kill()
-
-
-@pytest.fixture
-def work(offered: Device, settings: Settings) -> Iterator[Callable[[], int]]:
+def work(offered, settings):
     """Finish all queued jobs, with rates of about their `n`; returns their number."""
     with sync_client(settings) as client:
         leases = Leases(client, settings)
         worker = WorkerRef(id="w", device=offered.id, host=offered.host)
 
-        def all_of_it() -> int:
+        def all_of_it():
             done = 0
             while claim := leases.claim(offered.full_id, queues_served(offered), worker):
                 rates = [
@@ -74,12 +40,11 @@ def work(offered: Device, settings: Settings) -> Iterator[Callable[[], int]]:
         yield all_of_it
 
 
-def newest(http: httpx.Client) -> dict[str, Any]:
-    found: dict[str, Any] = next(iter(http.get("/v1/sweeps").json()["data"]), {"id": None})
-    return found
+def newest(http):
+    return next(iter(http.get("/v1/sweeps").json()["data"]), {"id": None})
 
 
-def test_a_sweep_prints_its_table(http: httpx.Client, offered: Device, work: Callable[[], int], tmp_path: Path) -> None:
+def test_a_sweep_prints_its_table(http, offered, work, tmp_path):
     plot = tmp_path / "sweep.svg"
     with begun(http, *TINY, "--base", "n=64", "--label", "team=x", "--plot", str(plot)) as running:
         eventually(work, 30, "queued jobs")
@@ -98,9 +63,7 @@ def test_a_sweep_prints_its_table(http: httpx.Client, offered: Device, work: Cal
 
 
 @pytest.mark.verify
-def test_a_sweep_says_which_process_holds_its_device(
-    http: httpx.Client, settings: Settings, offered: Device, work: Callable[[], int]
-) -> None:
+def test_a_sweep_says_which_process_holds_its_device(http, settings, offered, work):
     held_by = Holder(device=offered.full_id, pid=4321, command="dyno worker")
     with begun(http, *TINY) as running:
         assert running.stdout is not None
@@ -114,25 +77,21 @@ def test_a_sweep_says_which_process_holds_its_device(
 
 
 @pytest.mark.verify
-def test_a_sweep_that_is_followed_again_shows_another_metric(
-    http: httpx.Client, offered: Device, asked: Callable[..., Result], work: Callable[[], int], tmp_path: Path
-) -> None:
+def test_a_sweep_that_is_followed_again_shows_another_metric(http, offered, dyno, work, tmp_path):
     plot = tmp_path / "sweep.svg"
     with begun(http, *TINY) as running:
         eventually(work, 30, "queued jobs")
         running.communicate(timeout=60)
     sweep_id = newest(http)["id"]
-    told = asked("sweep", sweep_id, "--metric", "execution_time", "--plot", str(plot))
+    told = dyno("sweep", sweep_id, "--metric", "execution_time", "--plot", str(plot))
     assert (told.exit_code, "matmul: execution_time" in told.stdout) == (0, True), told.output
     assert told.stderr.rstrip().endswith(f"saved {plot}")
     assert "matmul: execution_time" in plot.read_text()
-    as_json = asked("sweep", sweep_id, "--metric", "execution_time", "--json")
+    as_json = dyno("sweep", sweep_id, "--metric", "execution_time", "--json")
     assert json.loads(as_json.stdout)["metric"] == "execution_time"
 
 
-def test_a_search_for_batch_sizes_prints_its_answer(
-    http: httpx.Client, offered: Device, work: Callable[[], int]
-) -> None:
+def test_a_search_for_batch_sizes_prints_its_answer(http, offered, work):
     words = ("sweep", "mnist_cnn", "--batch-size", "auto", "--train-samples", "64", "--metric", "throughput")
     with begun(http, *words, "--jit-compile", "true,false", "--rounds", "2", "--stop-hopeless") as running:
         eventually(work, 30, "queued jobs")
@@ -143,9 +102,7 @@ def test_a_search_for_batch_sizes_prints_its_answer(
         assert f"batch size with jit_compile {jit_compile}: largest that fits 64, fastest 64 {limit}" in told
 
 
-def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(
-    http: httpx.Client, offered: Device, asked: Callable[..., Result], work: Callable[[], int]
-) -> None:
+def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(http, offered, dyno, work):
     with begun(http, *TINY) as running:
         assert running.stdout is not None
         sweep_id = running.stdout.readline().split()[0]
@@ -158,15 +115,15 @@ def test_ctrl_c_leaves_the_sweep_running_and_says_how_to_go_on(
         f"cancel it: dyno sweep {sweep_id} --cancel",
     ]
     assert http.get(f"/v1/sweeps/{sweep_id}").json()["counts"] == {"total": 2, "queued": 2}
-    canceled = asked("sweep", sweep_id, "--cancel", "--json")
+    canceled = dyno("sweep", sweep_id, "--cancel", "--json")
     assert (canceled.exit_code, json.loads(canceled.stdout)["status"]) == (0, "canceled")
-    again = asked("sweep", sweep_id)
+    again = dyno("sweep", sweep_id)
     assert again.exit_code == 1
     assert f"{sweep_id}: 2 of 2 points have no result" in again.stderr
     assert work() == 0
 
 
-def test_a_preset_on_a_device(http: httpx.Client, offered: Device, asked: Callable[..., Result]) -> None:
+def test_a_preset_on_a_device(http, offered, dyno):
     words = ("sweep", "--preset", "mnist-batches", "--epochs", "1", "--device", "cpu", "--framework", "tensorflow")
     with begun(http, *words, "--json") as running:
         found = eventually(lambda: (now := newest(http)).get("preset") and now, 30, "a sweep")
@@ -177,7 +134,7 @@ def test_a_preset_on_a_device(http: httpx.Client, offered: Device, asked: Callab
     assert document["axes"] == {"params.batch_size": [256, 512, 1024]}
     job = http.get(f"/v1/jobs/{document['points'][0]['job']}").json()
     assert (job["spec"]["params"]["epochs"], job["spec"]["device"]["kind"]) == (1, "cpu")
-    listed = asked("sweeps")
+    listed = dyno("sweeps")
     assert [part in listed.stdout for part in (found["id"], "mnist_cnn", "batch_size (3)", "canceled")] == [True] * 4
 
 
@@ -200,14 +157,12 @@ def test_a_preset_on_a_device(http: httpx.Client, offered: Device, asked: Callab
         (["sweep"], 2, "say what to vary: name a preset, or a workload"),
     ],
 )
-def test_wrong_requests_are_refused(
-    offered: Device, asked: Callable[..., Result], words: list[str], code: int, text: str
-) -> None:
-    told = asked(*words)
+def test_wrong_requests_are_refused(offered, dyno, words, code, text):
+    told = dyno(*words)
     assert (told.exit_code, text in " ".join(told.stderr.replace("│", " ").split())) == (code, True), told.stderr
 
 
-def test_values_are_parsed_as_json_or_text() -> None:
+def test_values_are_parsed_as_json_or_text():
     assert parse_values("256,512") == [256, 512]
     assert parse_values("[256,512]") == [[256, 512]]
     assert parse_values("true,false") == [True, False]

@@ -1,9 +1,5 @@
 """`queue.eta_s` over HTTP with the workloads' own estimates; past jobs are planted, and no job runs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from dyno.models.spec import Spec
@@ -11,7 +7,7 @@ from dyno.store.eta import FORECAST_FRESH_S, MIN_DURATIONS, duration_series
 from dyno.store.redis import Keys
 from tests.waiting import eventually
 
-TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+TINY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 IN_TURNS = {"specs": [TINY, {"workload": "matmul", "params": {"n": 64, "repeats": 20}}], "pairs": 4}
 TOOK = 2.0  # planted jobs took this many times their estimates
 
@@ -29,12 +25,11 @@ def estimate_s(http):
 
 def once_fresh(http, job_id, expected):
     """The job once its ETA accounts for all queued jobs."""
-    found: dict[str, Any] = eventually(
+    return eventually(
         lambda: (now := http.get(f"/v1/jobs/{job_id}").json())["queue"]["eta_s"] == expected and now,
         30 * FORECAST_FRESH_S,
         f"an ETA of {expected}",
     )
-    return found
 
 
 def test_a_queued_job_has_an_eta_without_a_new_version(http, learned, submitted, offered):
@@ -76,8 +71,3 @@ def test_a_job_that_fits_no_live_device_has_no_eta(http, learned, submitted):
     once_fresh(http, fits, 0.0)
     assert [http.get(f"/v1/jobs/{job}").json()["queue"]["eta_s"] for job in (absent, too_big)] == [None, None]
     http.post(f"/v1/jobs/{absent}/cancel")
-
-
-def test_the_schema_describes_the_eta(http):
-    field = http.get("/openapi.json").json()["components"]["schemas"]["QueuePlace"]["properties"]["eta_s"]
-    assert "seconds until" in field["description"]

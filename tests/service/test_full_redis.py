@@ -1,18 +1,12 @@
 """A Redis that submits have filled up to its `maxmemory`: it refuses new jobs, keeps the others, and recovers."""
 
-from __future__ import annotations
-
 import itertools
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
-from typing import Any
 
 import httpx
 import pytest
 import redis
-from fastapi import FastAPI
 
 from chaos.checks import state_violations
 from chaos.snapshot import read
@@ -25,14 +19,13 @@ from service.app import create_app
 from tests.results import a_result
 from tests.waiting import eventually, promised
 
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
 ROOM_BYTES = 2 * 2**20
 WORKER = WorkerRef(id="w", device="cpu:0", host="alpha")
 
 
 @pytest.fixture
-def server() -> Iterator[EmbeddedServer]:
+def server():
     with EmbeddedServer() as server:
         yield server
 
@@ -40,12 +33,12 @@ def server() -> Iterator[EmbeddedServer]:
 class Client:
     """Submits jobs, each with an idempotency key; `accepted`: the ids by key."""
 
-    def __init__(self, http: httpx.Client) -> None:
+    def __init__(self, http):
         self._http, self._numbers = http, itertools.count()
-        self.accepted: dict[str, str] = {}
-        self.refused: dict[str, httpx.Response] = {}
+        self.accepted = {}
+        self.refused = {}
 
-    def submit(self, key: str | None = None) -> bool:
+    def submit(self, key=None):
         key = key or f"key {next(self._numbers)}"
         try:
             answer = self._http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
@@ -57,7 +50,7 @@ class Client:
             self.refused[key] = answer
         return answer.status_code == 202
 
-    def submit_until(self, deadline_s: float) -> None:
+    def submit_until(self, deadline_s):
         """Until many are refused and the deadline is over."""
         while len(self.refused) < 50 or time.monotonic() < deadline_s:
             self.submit()
@@ -65,9 +58,7 @@ class Client:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seconds", [1, pytest.param(300, marks=pytest.mark.verify)])
-def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(
-    server: EmbeddedServer, serve: Serve, seconds: float
-) -> None:
+def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(server, serve, seconds):
     settings = Settings(redis_url=server.url, max_queued=10**6, reap_every_s=0.2)
     keys = Keys(settings.namespace)
     with serve(create_app(settings)) as http, sync_client(settings) as client, ThreadPoolExecutor(4) as pool:
@@ -75,7 +66,7 @@ def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(
         assert clients.submit()
         claim = leases.claim("cpu:0@alpha", ["cpu", "any"], WORKER)
         assert claim is not None
-        limit: int = client.info("memory")["used_memory"] + ROOM_BYTES
+        limit = client.info("memory")["used_memory"] + ROOM_BYTES
         client.config_set("maxmemory", limit)
         deadline_s = time.monotonic() + seconds
         submitting = {pool.submit(clients.submit_until, deadline_s) for _ in range(4)}
@@ -88,7 +79,7 @@ def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(
             assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
             assert int(answer.headers["retry-after"]) > 0
         assert http.get("/readyz").status_code == 200, "reads, cancels and workers go on"
-        memory: Any = client.info("memory")
+        memory = client.info("memory")
         taken = memory["used_memory"] - memory["mem_aof_buffer"]  # the buffer waits for the disk
         assert taken < limit + 2**20, "refused submits take no memory"
 
@@ -116,16 +107,16 @@ def test_a_redis_filled_up_by_submits_refuses_jobs_loses_none_and_recovers(
         assert list(state_violations(read(client, keys))) == []
 
 
-def _make_room(http: httpx.Client, job_ids: list[str]) -> None:
+def _make_room(http, job_ids):
     for job_id in job_ids:
         http.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
         http.delete(f"/v1/jobs/{job_id}").raise_for_status()
 
 
 @pytest.mark.verify
-def test_with_a_limit_below_maxmemory_old_jobs_make_room_for_new_ones(server: EmbeddedServer, serve: Serve) -> None:
+def test_with_a_limit_below_maxmemory_old_jobs_make_room_for_new_ones(server, serve):
     with redis.Redis.from_url(server.url) as client:
-        used: Any = client.info("memory")["used_memory"]
+        used = client.info("memory")["used_memory"]
         client.config_set("maxmemory", used + 8 * 2**20)
         settings = Settings(redis_url=server.url, max_store_bytes=used + 6 * 2**20, reap_every_s=0.05)
         with serve(create_app(settings)) as http, sync_client(settings) as own:

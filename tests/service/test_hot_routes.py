@@ -1,16 +1,12 @@
 """Frequent requests are answered as FastAPI's routes answer them: same status, same headers, same document."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from dyno.models.api_key import Scope
 from service.app import create_app
 from tests.service.keys.conftest import make_key
 
-BODY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+BODY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 BY_ROUTE = {"Prefer": "handling=lenient"}  # an option, without effect
 CHANGES = {"x-request-id", "date", "content-length", "etag", "location"}
 

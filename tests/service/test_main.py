@@ -1,16 +1,11 @@
 """`python -P -m service` as a process: start, refusal to start, and shutdown."""
 
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
@@ -20,41 +15,8 @@ from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from service.anonymous_access import is_loopback
 from tests.service.keys.conftest import make_key
+from tests.service.processes import ENDS_WITHIN_S, ROOT, refused, running
 from tests.waiting import eventually
-
-ROOT = Path(__file__).parents[2]
-ENDS_WITHIN_S = 60
-
-
-def command(**settings):
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
-    env = outside | {f"DYNO_{name.upper()}": value for name, value in settings.items()}
-    return [sys.executable, "-P", "-m", "service"], env
-
-
-def refused(extra_env=None, **settings):
-    """Exit code and standard error of a service that doesn't start."""
-    argv, env = command(**{"port": "0"} | settings)
-    done = subprocess.run(
-        argv, env=env | (extra_env or {}), cwd=ROOT, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False
-    )
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
-
-
-@contextmanager
-def running(**settings):
-    argv, env = command(port="0", **settings)
-    process = subprocess.Popen(argv, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()  # returns at the end of the process if that doesn't start
-        assert line.startswith("dyno serves http://")
-        yield process, line.split()[-1]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize(

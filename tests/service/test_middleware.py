@@ -1,7 +1,5 @@
 """Middleware of the API as a process: access log, CORS, and responses to internal errors."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -9,18 +7,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import anyio.to_thread
 import httpx
 import pytest
-from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
@@ -30,41 +23,30 @@ from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
 from service.openapi.components import recorded_examples
 from tests.service.openapi.house import plain
+from tests.service.processes import running
 from tests.waiting import eventually
 
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-ROOT = Path(__file__).parents[2]
 READ = threading.Event()  # the first piece of the stream has arrived
 SECRET = "a-secret-that-is-nobody-s-business"
 ASKED_WITH = ("content-type", "idempotency-key", "traceparent", "tracestate", "x-request-id")
 BODY = {"workload": "matmul", "device": "tpu", "queue_if_absent": True, "labels": {"mine": SECRET}}
 
 
-def logged(redis_url: str, namespace: str, asking: Callable[[httpx.Client], Any], **settings: str) -> tuple[Any, str]:
+def logged(redis_url, namespace, asking, **settings):
     """What `asking` returned, and the log of the API process that served it."""
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
-    env = outside | {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": namespace, "DYNO_PORT": "0"} | settings
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "service"],
-        env=env,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        with httpx.Client(base_url=process.stdout.readline().split()[-1], timeout=30) as http:
-            found = asking(http)
-    finally:
+    with (
+        running(redis_url=redis_url, namespace=namespace, stderr=subprocess.PIPE, **settings) as (process, url),
+        httpx.Client(base_url=url, timeout=30) as http,
+    ):
+        found = asking(http)
         process.terminate()
         _, said = process.communicate(timeout=60)
     return found, said
 
 
-def some_requests(http: httpx.Client) -> dict[str, Any]:
+def some_requests(http):
     headers = {"Authorization": f"Bearer {SECRET}", "X-Request-ID": "mine"}
-    job: dict[str, Any] = http.post("/v1/jobs", json=BODY, headers=headers).json()
+    job = http.post("/v1/jobs", json=BODY, headers=headers).json()
     http.get(job["urls"]["self"], headers={"Cookie": SECRET})
     http.get("/no%0a%7b%22level%22:%22FORGED%22%7d", params={"key": SECRET})
     http.request("PURGE", "/livez", params={"cursor": SECRET})
@@ -73,7 +55,7 @@ def some_requests(http: httpx.Client) -> dict[str, Any]:
     return job
 
 
-def pipelined(http: httpx.Client, *paths: str) -> None:
+def pipelined(http, *paths):
     """Request all `paths` before the first response: the server then starts one request from within another."""
     with socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection:
         asked = [f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n" for path in paths]
@@ -82,8 +64,8 @@ def pipelined(http: httpx.Client, *paths: str) -> None:
             pass
 
 
-def test_json_access_lines_have_request_and_job_ids_but_no_secrets(redis_url: str, namespace: str) -> None:
-    job, said = logged(redis_url, namespace, some_requests, DYNO_LOG_FORMAT="json", DYNO_ACCESS_LOG="1")
+def test_json_access_lines_have_request_and_job_ids_but_no_secrets(redis_url, namespace):
+    job, said = logged(redis_url, namespace, some_requests, log_format="json", access_log="1")
     records = [json.loads(line) for line in said.splitlines()]
     lines = [record for record in records if record["logger"] == "dyno.access"]
     seen = [(line["method"], line["route"], line["status"]) for line in lines]
@@ -104,8 +86,8 @@ def test_json_access_lines_have_request_and_job_ids_but_no_secrets(redis_url: st
 
 
 @pytest.mark.verify
-def test_plain_access_lines_are_off_by_default_and_one_per_request(redis_url: str, namespace: str) -> None:
-    _, said = logged(redis_url, namespace, some_requests, DYNO_ACCESS_LOG="1")
+def test_plain_access_lines_are_off_by_default_and_one_per_request(redis_url, namespace):
+    _, said = logged(redis_url, namespace, some_requests, access_log="1")
     told = [line for line in said.splitlines() if " INFO dyno.access: request " in line]
     assert len(told) == 7
     assert ' method="GET" route="unmatched" status=404 ' in told[2]
@@ -115,7 +97,7 @@ def test_plain_access_lines_are_off_by_default_and_one_per_request(redis_url: st
 
 
 @pytest.fixture(scope="module")
-def failing(redis_url: str, serve: Serve) -> Any:
+def failing(redis_url, serve):
     app = create_app(Settings(redis_url=redis_url, cors_origins="https://a.example, http://b.example:3000"))
 
     @app.get("/broken")
@@ -124,7 +106,7 @@ def failing(redis_url: str, serve: Serve) -> Any:
 
     @app.get("/stream")
     async def stream() -> StreamingResponse:
-        async def pieces() -> AsyncIterator[bytes]:
+        async def pieces():
             yield b"first"
             await anyio.to_thread.run_sync(READ.wait, 60)
             yield b"second"
@@ -135,7 +117,7 @@ def failing(redis_url: str, serve: Serve) -> Any:
         yield http
 
 
-def test_internal_errors_have_id_and_headers(failing: httpx.Client) -> None:
+def test_internal_errors_have_id_and_headers(failing):
     answer = failing.get("/broken", headers={"Origin": "https://a.example"})
     assert answer.status_code == 500
     assert answer.json()["request_id"] == answer.headers["x-request-id"]
@@ -143,7 +125,7 @@ def test_internal_errors_have_id_and_headers(failing: httpx.Client) -> None:
     assert answer.headers["access-control-allow-origin"] == "https://a.example"
 
 
-def test_uvicorns_log_lines_have_the_request_id(failing: httpx.Client) -> None:
+def test_uvicorns_log_lines_have_the_request_id(failing):
     text, log = io.StringIO(), logging.getLogger("uvicorn.error")
     handler = logging.StreamHandler(text)
     handler.setFormatter(JsonFormatter())
@@ -157,7 +139,7 @@ def test_uvicorns_log_lines_have_the_request_id(failing: httpx.Client) -> None:
     assert said["request_id"] == answer.headers["x-request-id"]
 
 
-def test_streams_are_not_buffered(failing: httpx.Client) -> None:
+def test_streams_are_not_buffered(failing):
     with failing.stream("GET", "/stream") as answer:
         pieces = answer.iter_raw()
         assert next(pieces) == b"first"
@@ -175,7 +157,7 @@ def test_streams_are_not_buffered(failing: httpx.Client) -> None:
         ("null", False),
     ],
 )
-def test_only_listed_origins_may_read_and_post(failing: httpx.Client, origin: str, allowed: bool) -> None:
+def test_only_listed_origins_may_read_and_post(failing, origin, allowed):
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": ",".join(ASKED_WITH)}
     preflight = failing.options("/v1/jobs", headers={"Origin": origin} | asked)
     read = failing.get("/livez", headers={"Origin": origin})
@@ -190,7 +172,7 @@ def test_only_listed_origins_may_read_and_post(failing: httpx.Client, origin: st
     assert not allowed or exposed <= set(read.headers["access-control-expose-headers"].split(", "))
 
 
-def test_pages_of_a_listed_origin_may_use_every_method_of_the_api(failing: httpx.Client) -> None:
+def test_pages_of_a_listed_origin_may_use_every_method_of_the_api(failing):
     routes = json.loads(Path("docs/openapi.json").read_text())["paths"].values()
     methods = {method.upper() for route in routes for method in route}
     for method in methods | {"HEAD"}:
@@ -199,15 +181,15 @@ def test_pages_of_a_listed_origin_may_use_every_method_of_the_api(failing: httpx
 
 
 @pytest.mark.parametrize("given", ["*", "https://a.example/", "a.example", "https://*.example", "null", "ftp://a"])
-def test_invalid_origins_are_refused_at_startup(given: str) -> None:
+def test_invalid_origins_are_refused_at_startup(given):
     with pytest.raises(ValidationError):
         Settings(cors_origins=given)
 
 
-def test_unanswered_requests_get_shutting_down_at_the_shutdown_timeout(tmp_path: Path) -> None:
+def test_unanswered_requests_get_shutting_down_at_the_shutdown_timeout(tmp_path):
     with EmbeddedServer(tmp_path) as server:
 
-        def ask(http: httpx.Client) -> HTTPConnection:
+        def ask(http):
             os.kill(server.pid, signal.SIGSTOP)
             connection = HTTPConnection(http.base_url.host, http.base_url.port, timeout=30)
             connection.request("GET", "/v1/jobs")
@@ -215,7 +197,7 @@ def test_unanswered_requests_get_shutting_down_at_the_shutdown_timeout(tmp_path:
             return connection
 
         try:
-            connection, said = logged(server.url, "ending", ask, DYNO_SHUTDOWN_S="1")
+            connection, said = logged(server.url, "ending", ask, shutdown_s="1")
         finally:
             os.kill(server.pid, signal.SIGCONT)
     answer = connection.getresponse()

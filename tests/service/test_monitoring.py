@@ -3,8 +3,6 @@
 One test loads them in a real Prometheus that scrapes a real API.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -13,7 +11,6 @@ import subprocess
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import httpx
 import jq
@@ -27,9 +24,7 @@ RULES, RULE_TESTS = (ROOT / "deploy" / "prometheus" / name for name in ("dyno.ru
 DASHBOARD, RESULTS = (
     json.loads((ROOT / "deploy" / "grafana" / name).read_text()) for name in ("dyno.json", "dyno-results.json")
 )
-ALERTS: list[dict[str, Any]] = [
-    rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
-]
+ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 NAME = re.compile(r"\b(?:dyno_[a-z_]+|up)\b(?=[{\[) ]|$)")
 WINDOWS = {"$__rate_interval": "1m", "$job": "dyno"}
 

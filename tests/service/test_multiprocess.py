@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from dyno.store.embedded import EmbeddedServer
-from tests.service.test_main import refused, running
+from tests.service.processes import refused, running
 from tests.waiting import eventually
 
 SERVED = re.compile(r'^dyno_http_request_duration_seconds_count\{.*route="/livez".*\} (\S+)$', re.MULTILINE)

@@ -1,45 +1,26 @@
 """`python -m dyno.probe`, the health check of the API's image, against a real API: ready, not ready, TLS, keys."""
 
-import os
 import subprocess
 import sys
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from tests.certificates import certificate_for
+from tests.service.processes import ROOT, environment, module, running
 from tests.waiting import eventually
-
-ROOT = Path(__file__).parents[2]
-
-
-def environment(**settings):
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
-    return outside | {f"DYNO_{name.upper()}": value for name, value in settings.items()}
 
 
 def probe(**settings):
-    command = [sys.executable, "-P", "-m", "dyno.probe"]
     return subprocess.run(
-        command, cwd=ROOT, env=environment(**settings), capture_output=True, text=True, timeout=60, check=False
+        module("dyno.probe"),
+        cwd=ROOT,
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-
-
-@contextmanager
-def serving(**settings):
-    """The settings of an API that listens, with its port."""
-    settings |= {"port": str(free_port())}
-    command = [sys.executable, "-P", "-m", "service"]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment(**settings), stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("dyno serves ")
-        yield settings
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
 
 
 def test_an_api_that_requires_keys_is_healthy_without_one_and_unhealthy_once_it_is_not_ready(
@@ -47,7 +28,8 @@ def test_an_api_that_requires_keys_is_healthy_without_one_and_unhealthy_once_it_
 ):
     store = tmp_path / "artifacts"
     public = {"host": "0.0.0.0", "require_keys": "true", "artifact_dir": str(store)}
-    with serving(redis_url=redis_url, namespace=namespace, **public) as settings:
+    settings = public | {"port": free_port()}
+    with running(redis_url=redis_url, namespace=namespace, **settings):
         healthy = probe(**settings)
         store.rmdir()
         store.write_text("no folder")
@@ -62,14 +44,15 @@ def test_an_api_that_requires_keys_is_healthy_without_one_and_unhealthy_once_it_
 def test_an_api_with_tls_is_healthy_whatever_name_its_certificate_has(redis_url, namespace, tmp_path):
     cert, key = certificate_for("DNS:dyno.example.org", tmp_path)
     tls = {"tls_cert_file": str(cert), "tls_key_file": str(key)}
-    with serving(redis_url=redis_url, namespace=namespace, **tls) as settings:
+    settings = tls | {"port": free_port()}
+    with running(redis_url=redis_url, namespace=namespace, **settings):
         assert probe(**settings).returncode == 0
         without = {name: value for name, value in settings.items() if name not in tls}
         assert probe(**without).returncode == 1
 
 
 def test_without_an_api_the_probe_says_where_it_looked():
-    done = probe(port=str(free_port()))
+    done = probe(port=free_port())
     assert done.returncode == 1
     assert done.stdout.startswith("no response from 127.0.0.1, port ")
     assert done.stderr == ""

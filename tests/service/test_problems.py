@@ -1,13 +1,7 @@
-from __future__ import annotations
-
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 
-import httpx
 import pytest
-from fastapi import FastAPI
 
 import service
 from dyno import errors
@@ -17,11 +11,11 @@ from service.app import create_app
 from service.problems import MAX_ERRORS, PROBLEMS
 
 
-def subclasses(kind: type[DynoError]) -> set[type[DynoError]]:
+def subclasses(kind):
     return {kind}.union(*(subclasses(child) for child in kind.__subclasses__()))
 
 
-def raised_here() -> list[type[DynoError]]:
+def raised_here():
     for module in pkgutil.walk_packages(service.__path__, "service."):
         importlib.import_module(module.name)
     ours = (errors.__name__, service.__name__)
@@ -29,26 +23,26 @@ def raised_here() -> list[type[DynoError]]:
 
 
 @pytest.mark.parametrize("kind", raised_here())
-def test_every_error_has_a_status_and_a_title(kind: type[DynoError]) -> None:
+def test_every_error_has_a_status_and_a_title(kind):
     status, title = PROBLEMS[kind.code]
     assert 400 <= status <= 599
     assert title
 
 
-def test_error_codes_are_unique() -> None:
+def test_error_codes_are_unique():
     codes = [kind.code for kind in raised_here() if "code" in vars(kind)]
     assert len(set(codes)) == len(codes)
 
 
 @pytest.fixture(scope="module")
-def failing(redis_url: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]) -> Iterator[httpx.Client]:
+def failing(redis_url, serve):
     app = create_app(Settings(redis_url=redis_url))
     _add_failing_routes(app)
     with serve(app) as http:
         yield http
 
 
-def _add_failing_routes(app: FastAPI) -> None:
+def _add_failing_routes(app):
     @app.get("/many")
     async def many() -> None:
         raise InvalidSpec([FieldError(f"/params/{n}", "wrong", "is wrong") for n in range(MAX_ERRORS + 50)])
@@ -63,7 +57,7 @@ def _add_failing_routes(app: FastAPI) -> None:
 
 
 @pytest.mark.parametrize("path", ["/secret", "/failed"])
-def test_internal_errors_reveal_no_internals(failing: httpx.Client, path: str) -> None:
+def test_internal_errors_reveal_no_internals(failing, path):
     answer = failing.get(path)
     assert answer.status_code == 500
     assert answer.headers["content-type"] == "application/problem+json"
@@ -71,7 +65,7 @@ def test_internal_errors_reveal_no_internals(failing: httpx.Client, path: str) -
     assert "secret of" not in answer.text
 
 
-def test_many_errors_are_truncated_and_counted(failing: httpx.Client) -> None:
+def test_many_errors_are_truncated_and_counted(failing):
     answer = failing.get("/many")
     assert answer.status_code == 422
     assert len(answer.json()["errors"]) == MAX_ERRORS
@@ -89,7 +83,7 @@ def test_many_errors_are_truncated_and_counted(failing: httpx.Client) -> None:
         ("PUT", "/livez", 405, "method-not-allowed"),
     ],
 )
-def test_unknown_paths_are_problems(failing: httpx.Client, method: str, path: str, status: int, code: str) -> None:
+def test_unknown_paths_are_problems(failing, method, path, status, code):
     answer = failing.request(method, path)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.json().keys() == {"type", "title", "status", "code", "detail", "request_id"}
@@ -99,7 +93,7 @@ def test_unknown_paths_are_problems(failing: httpx.Client, method: str, path: st
 @pytest.mark.parametrize(
     ("method", "path", "allowed"), [("DELETE", "/v1/jobs", "GET, HEAD, POST"), ("POST", "/livez", "GET, HEAD")]
 )
-def test_a_wrong_method_gets_all_allowed_methods(failing: httpx.Client, method: str, path: str, allowed: str) -> None:
+def test_a_wrong_method_gets_all_allowed_methods(failing, method, path, allowed):
     answer = failing.request(method, path)
     assert answer.headers["allow"] == allowed
     assert answer.json()["detail"].endswith(f"use {allowed}")

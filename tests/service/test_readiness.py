@@ -1,43 +1,33 @@
 """One check of the store a second, however many requests ask whether the service is ready."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from math import ceil
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 import redis
-from fastapi import FastAPI
 
 from dyno.artifact_store import service_store
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client
-from service import readiness
+from service import sharing
 from service.app import create_app
-from service.readiness import FRESH_S, ReadinessChecks, SharedCheck
+from service.sharing import FRESH_S, ReadinessChecks, SharedCheck
 
 REQUESTS = 60
 
 
-def checks(client: redis.Redis) -> int:
+def checks(client):
     """How often the service read Redis' configuration, which it does once in each check."""
-    found: Any = client.info("commandstats")
+    found = client.info("commandstats")
     return int(found.get("cmdstat_config|get", {"calls": 0})["calls"])
 
 
-def test_many_requests_cost_one_check_a_second(
-    serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]],
-) -> None:
+def test_many_requests_cost_one_check_a_second(serve):
     with (
         EmbeddedServer() as server,
         redis.Redis.from_url(server.url, decode_responses=True) as client,
@@ -53,10 +43,10 @@ def test_many_requests_cost_one_check_a_second(
 
 
 @pytest.mark.anyio
-async def test_requests_during_a_check_share_it_and_one_that_leaves_ends_it_for_no_other() -> None:
+async def test_requests_during_a_check_share_it_and_one_that_leaves_ends_it_for_no_other():
     begun, open_, made = asyncio.Event(), asyncio.Event(), list[int]()
 
-    async def slow() -> int:
+    async def slow():
         begun.set()
         await open_.wait()
         made.append(1)
@@ -73,10 +63,10 @@ async def test_requests_during_a_check_share_it_and_one_that_leaves_ends_it_for_
 
 
 @pytest.mark.anyio
-async def test_a_check_is_made_again_after_a_second() -> None:
+async def test_a_check_is_made_again_after_a_second():
     made = list[int]()
 
-    async def once_more() -> int:
+    async def once_more():
         made.append(1)
         return len(made)
 
@@ -90,11 +80,9 @@ async def test_a_check_is_made_again_after_a_second() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_mount_that_hangs_keeps_one_thread(
-    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_mount_that_hangs_keeps_one_thread(tmp_path, settings, monkeypatch):
     """Reading a pipe without a writer blocks, as a hung mount does."""
-    monkeypatch.setattr(readiness, "FILES_WITHIN_S", 0.05)
+    monkeypatch.setattr(sharing, "FILES_WITHIN_S", 0.05)
     now_s, pipe = 0.0, tmp_path / "pipe"
     os.mkfifo(pipe)
     store = service_store(settings)
@@ -111,7 +99,7 @@ async def test_a_mount_that_hangs_keeps_one_thread(
         assert found == [1] * 5
         pipe.write_bytes(b"")
         for _ in range(2):  # the outcome of the check that hung, then of another one
-            monkeypatch.setattr(readiness, "FILES_WITHIN_S", 10)
+            monkeypatch.setattr(sharing, "FILES_WITHIN_S", 10)
             monkeypatch.setattr(store, "check", lambda: None)
             now_s += FRESH_S
             assert await check.latest() == []

@@ -1,18 +1,9 @@
 """`--require`: fail a script whose result misses the required verdict."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
-import httpx
 import pytest
-from typer.testing import CliRunner
 
 from dyno.bench.measure.warnings import warning
-from dyno.cli import app as command
 from dyno.models.result import Verdict
-
-Finished = Callable[..., str]
 
 
 @pytest.mark.parametrize(
@@ -25,18 +16,15 @@ Finished = Callable[..., str]
         (Verdict.UNTRUSTED, "untrusted", 0),
     ],
 )
-def test_a_verdict_below_the_required_one_ends_with_1(
-    http: httpx.Client, finished: Finished, verdict: Verdict, required: str, exit_code: int
-) -> None:
+def test_a_verdict_below_the_required_one_ends_with_1(dyno, finished, verdict, required, exit_code):
     job = finished(verdict=verdict)
-    told = CliRunner().invoke(command, ["result", job, "--require", required, "--url", str(http.base_url)])
+    told = dyno("result", job, "--require", required)
     assert told.exit_code == exit_code, told.output
 
 
-def test_a_missed_verdict_prints_the_warnings_and_the_result(http: httpx.Client, finished: Finished) -> None:
+def test_a_missed_verdict_prints_the_warnings_and_the_result(dyno, finished):
     job = finished(verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("POW2_ONLY")])
-    asked = ["result", job, "--require", "trusted", "--json", "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+    told = dyno("result", job, "--require", "trusted", "--json")
     assert f'"job": "{job}"' in told.stdout
     assert "trusted is required" in told.stderr
     assert "ABOVE_PEAK" in told.stderr

@@ -1,18 +1,11 @@
 """Interrupted submits that are retried, and fifty equal ones at once: one job or none, never two."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 
-import httpx
 import pytest
-import redis
-from fastapi import FastAPI
 
 from chaos.injectors import end_with_reset
 from dyno.settings import Settings
@@ -23,27 +16,25 @@ from tests.waiting import eventually
 BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
 AT_ONCE = 50
 
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-
 
 @pytest.fixture
-def namespace(request: pytest.FixtureRequest) -> str:
+def namespace(request):
     return f"test-retries-{abs(hash(request.node.name))}"
 
 
 @pytest.fixture
-def settings(redis_url: str, namespace: str) -> Settings:
+def settings(redis_url, namespace):
     return Settings(redis_url=redis_url, namespace=namespace)
 
 
-def jobs_in(client: redis.Redis, settings: Settings) -> set[str]:
+def jobs_in(client, settings):
     keys = Keys(settings.namespace)
     found = set(client.zrange(keys.jobs, 0, -1))
     assert set(client.zrange(keys.queue("any"), 0, -1)) == found
     return found
 
 
-def cut(http: httpx.Client, key: str, share: float, until: Callable[[socket.socket], object]) -> None:
+def cut(http, key, share, until):
     """Submit a job over a new connection, send that share of the body, wait for `until`, and disconnect."""
     body = json.dumps(BODY).encode()
     head = (
@@ -56,11 +47,11 @@ def cut(http: httpx.Client, key: str, share: float, until: Callable[[socket.sock
         until(connection)
 
 
-def nothing(_: socket.socket) -> None:
+def nothing(_):
     """Disconnect at once."""
 
 
-def an_answer(connection: socket.socket) -> None:
+def an_answer(connection):
     assert connection.recv(12) == b"HTTP/1.1 202"
 
 
@@ -69,14 +60,7 @@ def an_answer(connection: socket.socket) -> None:
     [(0.5, nothing, {0}), (1, nothing, {0, 1}), (1, an_answer, {1})],
     ids=["in the body", "before the answer", "in the answer"],
 )
-def test_a_client_that_was_cut_off_retries_and_has_one_job(
-    share: float,
-    until: Callable[[socket.socket], object],
-    made: set[int],
-    serve: Serve,
-    settings: Settings,
-    client: redis.Redis,
-) -> None:
+def test_a_client_that_was_cut_off_retries_and_has_one_job(share, until, made, serve, settings, client):
     with serve(create_app(settings)) as http:
         for number in range(20):
             before = jobs_in(client, settings)
@@ -89,9 +73,7 @@ def test_a_client_that_was_cut_off_retries_and_has_one_job(
     assert len(jobs_in(client, settings)) == 20
 
 
-def test_an_incomplete_body_makes_no_job(
-    serve: Serve, settings: Settings, client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_incomplete_body_makes_no_job(serve, settings, client, caplog):
     with serve(create_app(settings)) as http:
         for number in range(5):
             cut(http, f"key-{number}", 0.5, nothing)
@@ -100,12 +82,10 @@ def test_an_incomplete_body_makes_no_job(
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-def test_one_key_fifty_times_at_once_at_two_apis_is_one_job(
-    serve: Serve, settings: Settings, client: redis.Redis
-) -> None:
+def test_one_key_fifty_times_at_once_at_two_apis_is_one_job(serve, settings, client):
     with serve(create_app(settings)) as one, serve(create_app(settings)) as other, ThreadPoolExecutor(AT_ONCE) as pool:
 
-        def ask(number: int) -> httpx.Response:
+        def ask(number):
             return (one, other)[number % 2].post("/v1/jobs", json=BODY, headers={"Idempotency-Key": "the same"})
 
         answers = list(pool.map(ask, range(AT_ONCE)))

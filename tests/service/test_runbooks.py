@@ -11,12 +11,12 @@ import subprocess
 import pytest
 import redis
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.embedded import EmbeddedServer
 from tests.certificates import certificate_for
 from tests.guides import GUIDES, ROOT, RUN, spans
 from tests.servers import server_binary
-from tests.service.server.test_tls import serving
+from tests.service.processes import running
 
 COMMANDS = sorted({span.text for page in GUIDES for span in spans(page) if span.text.startswith(RUN)})
 # What they have to print, where the page says what to look for.
@@ -42,7 +42,7 @@ def place(tmp_path_factory):
     with server, redis.Redis.from_url(server.url) as client:
         client.config_set("port", port)
         client.execute_command("ACL", "SETUSER", "operator", "on", ">secret", *_rights())
-        with serving(redis_url=server.url, artifact_dir=folder / "artifacts") as url:
+        with running(redis_url=server.url, artifact_dir=folder / "artifacts") as (_, url):
             yield {
                 "DYNO_URL": url,
                 "REDIS_URL": f"redis://operator:secret@127.0.0.1:{port}",

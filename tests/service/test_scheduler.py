@@ -3,12 +3,9 @@
 The tests write a schedule as it was some time ago, as if no API had been there since.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -22,7 +19,7 @@ from tests.waiting import eventually
 
 WITHIN_S = 20
 MINUTE = timedelta(minutes=1)
-SPEC: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
+SPEC = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
 EACH_MINUTE = "* * * * *"
 
 
@@ -42,7 +39,7 @@ def http(settings, serve):
 @pytest.fixture
 def save(http, offered):
     """Save a schedule under a name of its own. It is deleted afterwards, and its queued jobs are canceled."""
-    names: list[str] = []
+    names = []
 
     def one(name, cron=EACH_MINUTE, headers=None, **spec):
         body = {"cron": cron, "spec": SPEC | spec}
@@ -64,8 +61,7 @@ def jobs_of(http, name):
 
 
 def read(http, name):
-    found: dict[str, Any] = http.get(f"/v1/schedules/{name}").raise_for_status().json()
-    return found
+    return http.get(f"/v1/schedules/{name}").raise_for_status().json()
 
 
 @pytest.fixture
@@ -74,7 +70,7 @@ def no_api_since(client, settings):
     keys = Keys(settings.namespace)
 
     def write(name, since, owner="", **fields):
-        stored: Any = client.hget(keys.schedules(owner), name)
+        stored = client.hget(keys.schedules(owner), name)
         document = json.loads(stored) | {"next_firings": [since.isoformat()]} | fields
         client.hset(keys.schedules(owner), name, json.dumps(document))
         client.zadd(keys.schedules_due, {f"{owner}:{name}": since.timestamp() * 1000})
@@ -92,7 +88,7 @@ def at(text):
 
 def first_of(http, name):
     """The first firing of the schedule, once there is one."""
-    fired: list[dict[str, Any]] = eventually(lambda: read(http, name)["firings"], WITHIN_S, "it fired")
+    fired = eventually(lambda: read(http, name)["firings"], WITHIN_S, "it fired")
     return fired[-1]
 
 

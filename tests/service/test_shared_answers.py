@@ -1,31 +1,22 @@
 """Many open start pages that load again at once cost a few pages, and each of them is newer than its event."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from math import ceil
-from typing import Any
 
-import httpx
 import pytest
 import redis
-from fastapi import FastAPI
 
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
-from service.state import SHARED_S, SharedPages
+from service.sharing import SHARED_S, SharedPages
 
 DASHBOARDS = 60
 AGAIN = {"Accept": "text/html", "X-Dyno-Refresh": "1"}
 
 
-def test_open_start_pages_share_one_that_is_made_for_all(
-    serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]],
-) -> None:
+def test_open_start_pages_share_one_that_is_made_for_all(serve):
     with (
         EmbeddedServer() as server,
         redis.Redis.from_url(server.url, decode_responses=True) as client,
@@ -33,7 +24,7 @@ def test_open_start_pages_share_one_that_is_made_for_all(
         ThreadPoolExecutor(10) as pool,
     ):
 
-        def cost(headers: dict[str, str]) -> tuple[int, float]:
+        def cost(headers):
             before, began_s = scripts(client), time.monotonic()
             answers = list(pool.map(lambda _: http.get("/", headers=headers).status_code, range(DASHBOARDS)))
             assert answers == DASHBOARDS * [200]
@@ -45,17 +36,17 @@ def test_open_start_pages_share_one_that_is_made_for_all(
         assert each <= shared <= each * (2 + ceil(took_s / SHARED_S)) < fresh
 
 
-def scripts(client: redis.Redis) -> int:
+def scripts(client):
     """How many scripts ran; each list of jobs is one."""
-    found: Any = client.info("commandstats")
+    found = client.info("commandstats")
     return sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "evalsha_ro", "fcall"))
 
 
 @pytest.mark.anyio
-async def test_callers_share_no_page_and_a_later_request_gets_a_new_one() -> None:
+async def test_callers_share_no_page_and_a_later_request_gets_a_new_one():
     now_s, made = [0.0], list[str]()
 
-    async def page(of: str) -> bytes:
+    async def page(of):
         made.append(of)
         return f"{of} {len(made)}".encode()
 

@@ -1,17 +1,12 @@
 """A store that fails for a while: jobs are refused with Retry-After, and accepted again without intervention."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
-import httpx
 import pytest
 import redis
-from fastapi import FastAPI
 
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
@@ -23,11 +18,10 @@ from tests.waiting import eventually, promised
 BACK_WITHIN_S = promised(10.0)
 PATIENCE_S = 2 * ANSWER_TIMEOUT_S  # less than three timeouts: a silent server gets one request
 BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
-Fault = Callable[[EmbeddedServer], AbstractContextManager[None]]
 
 
 @contextmanager
-def full(server: EmbeddedServer) -> Iterator[None]:
+def full(server):
     with redis.Redis.from_url(server.url) as client:
         client.config_set("maxmemory", "1mb")
         yield
@@ -35,14 +29,14 @@ def full(server: EmbeddedServer) -> Iterator[None]:
 
 
 @contextmanager
-def dead(server: EmbeddedServer) -> Iterator[None]:
+def dead(server):
     kill_once_written(server)
     yield
     server.revive()
 
 
 @contextmanager
-def silent(server: EmbeddedServer) -> Iterator[None]:
+def silent(server):
     os.kill(server.pid, signal.SIGSTOP)
     try:
         yield
@@ -60,9 +54,7 @@ def silent(server: EmbeddedServer) -> Iterator[None]:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_jobs_are_refused_while_the_store_fails_and_accepted_within_seconds_after(
-    fault: Fault, named: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-) -> None:
+def test_jobs_are_refused_while_the_store_fails_and_accepted_within_seconds_after(fault, named, serve):
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
         before = http.post("/v1/jobs", json=BODY)
         assert before.status_code == 202

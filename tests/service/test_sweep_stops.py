@@ -1,7 +1,5 @@
 """Which points of a sweep are stopped, from figures alone."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 
@@ -10,7 +8,7 @@ import pytest
 from dyno.bench.registry import workload
 from dyno.models.job import new_job_id
 from dyno.models.result import ResultSummary, Verdict
-from dyno.models.sweep import BatchLimit, Stop, StoredPoint, SweepRecord, Values, new_sweep_id
+from dyno.models.sweep import BatchLimit, Stop, StoredPoint, SweepRecord, new_sweep_id
 from dyno.store.records import QueueState, StoredJob
 from dyno.store.sweeps import StoredSweep
 from service.sweeps.results import Measured
@@ -112,7 +110,7 @@ def test_a_point_is_stopped_once_and_only_if_asked():
 
 def test_larger_batches_than_one_that_ran_out_of_memory_are_stopped():
     """Only at the same values of the other axes; a failure for another reason stops nothing."""
-    points: list[Values] = [
+    points = [
         {"params.batch_size": size, "device": device} for device in ("cpu:0-0", "cpu:1-1") for size in (32, 64, 128)
     ]
     limits = [BatchLimit(values={"device": device}) for device in ("cpu:0-0", "cpu:1-1")]

@@ -1,38 +1,29 @@
 """While a restart of Redis or a loss of power could take it, nothing new is accepted."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
-import httpx
 import pytest
-import redis
-from fastapi import FastAPI
 
-from dyno.models.device import Device
-from dyno.settings import Durability, Settings
+from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys
 from service.app import create_app
 from tests.waiting import eventually
 
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-BODY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
+BODY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 @pytest.fixture(scope="module")
-def settings(redis_url: str, namespace: str) -> Settings:
+def settings(redis_url, namespace):
     return Settings(redis_url=redis_url, namespace=namespace, device_ttl_s=600, schedules_every_s=0.02)
 
 
 @pytest.fixture
-def new(http: httpx.Client, finished: Callable[..., str]) -> Mapping[str, Callable[[], httpx.Response]]:
+def new(http, finished):
     """Requests that make something which Dyno then keeps."""
     jobs = [finished(), finished()]
     exported = http.get("/v1/results", params={"format": "jsonl"}).text
@@ -50,9 +41,9 @@ def new(http: httpx.Client, finished: Callable[..., str]) -> Mapping[str, Callab
 
 
 @contextmanager
-def configured(client: redis.Redis, option: str, value: str, http: httpx.Client) -> Iterator[None]:
+def configured(client, option, value, http):
     """Change an option of Redis. The API notices both changes."""
-    before: Any = client.config_get(option)
+    before = client.config_get(option)
     status = http.get("/readyz").status_code
     client.config_set(option, value)
     try:
@@ -72,14 +63,8 @@ def configured(client: redis.Redis, option: str, value: str, http: httpx.Client)
     ],
 )
 def test_while_redis_could_lose_it_nothing_new_is_accepted_or_stored(
-    http: httpx.Client,
-    new: Mapping[str, Callable[[], httpx.Response]],
-    client: redis.Redis,
-    settings: Settings,
-    option: str,
-    value: str,
-    reason: str,
-) -> None:
+    http, new, client, settings, option, value, reason
+):
     names = [
         Keys(settings.namespace).jobs,
         *(f"{settings.namespace}:{name}" for name in ("sweeps", "schedules", "baselines")),
@@ -108,9 +93,7 @@ def test_while_redis_could_lose_it_nothing_new_is_accepted_or_stored(
             http.post(f"/v1/jobs/{job.get('job') or job.get('id')}/cancel")
 
 
-def test_while_redis_could_lose_the_job_a_firing_waits(
-    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
-) -> None:
+def test_while_redis_could_lose_the_job_a_firing_waits(http, offered, client, settings):
     keys, url = Keys(settings.namespace), "/v1/schedules/each-day"
     http.put(url, json={"cron": "0 3 * * *", "spec": BODY}).raise_for_status()
     due_s = client.time()[0] - 60
@@ -127,10 +110,8 @@ def test_while_redis_could_lose_the_job_a_firing_waits(
     http.delete(url)
 
 
-def test_a_damaged_list_of_queued_jobs_refuses_no_submit(
-    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
-) -> None:
-    def checks() -> int:
+def test_a_damaged_list_of_queued_jobs_refuses_no_submit(http, offered, client, settings):
+    def checks():
         return int(client.info("commandstats")["cmdstat_config|get"]["calls"])
 
     queued, before = Keys(settings.namespace).jobs_with_status("queued"), checks()
@@ -143,9 +124,7 @@ def test_a_damaged_list_of_queued_jobs_refuses_no_submit(
     http.post(f"/v1/jobs/{accepted.json()['id']}/cancel")
 
 
-def test_redis_must_sync_as_often_as_asked(
-    http: httpx.Client, settings: Settings, serve: Serve, client: redis.Redis
-) -> None:
+def test_redis_must_sync_as_often_as_asked(http, settings, serve, client):
     assert http.post("/v1/jobs", json=BODY | {"queue_if_absent": True}).is_success, "everysec, as by default"
     with serve(create_app(settings.model_copy(update={"durability": "always"}))) as strict:
         refused = strict.post("/v1/jobs", json=BODY | {"queue_if_absent": True})
@@ -156,9 +135,7 @@ def test_redis_must_sync_as_often_as_asked(
 
 
 @pytest.mark.parametrize(("durability", "status"), [("everysec", 503), ("none", 202)])
-def test_a_redis_that_keeps_nothing_is_used_only_if_asked_for_by_name(
-    serve: Serve, durability: Durability, status: int
-) -> None:
+def test_a_redis_that_keeps_nothing_is_used_only_if_asked_for_by_name(serve, durability, status):
     with EmbeddedServer(appendfsync="none") as server:
         settings = Settings(redis_url=server.url, durability=durability)
         with serve(create_app(settings)) as http:

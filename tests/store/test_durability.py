@@ -1,7 +1,7 @@
 """Accepted jobs survive a crash of Redis and a power loss, within the promised limits.
 
 The power-loss test covers what `everysec` may lose in a crash, because a power loss takes more. For the reasons see
-docs/decisions/0009-what-a-death-of-redis-can-take.md.
+docs/dev/decisions/0009-what-a-death-of-redis-can-take.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from dyno.models.webhook import Outcome
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.settings import Settings
 from dyno.webhook_delivery import LOOKUP_S, WebhookSender
 from tests.certificates import certificate_for

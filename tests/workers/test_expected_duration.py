@@ -5,7 +5,7 @@ import pytest
 from dyno.bench.registry import registry
 from dyno.store.eta import duration_series, parse_durations
 from dyno.store.redis import Keys
-from service.state import expected_s
+from service.admission import expected_s
 from tests.workers.conftest import in_turns, tiny
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from dyno.bench.devices.discovery import discover, installed_frameworks
 from dyno.bench.devices.environment import FLAGS
-from dyno.bench.frameworks.isolation import isolating_variables
+from dyno.bench.frameworks.visible_devices import isolating_variables
+from dyno.bench.runner.health_check import prove_fork
 from dyno.bench.runner.launcher import Launcher
-from dyno.bench.runner.self_test import prove_fork
 from tests.cores import HERE, OTHER_CORE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_begun, watched

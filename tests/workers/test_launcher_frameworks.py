@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dyno.bench.devices.discovery import installed_frameworks
+from dyno.bench.runner.health_check import prove_fork
 from dyno.bench.runner.launcher import Launcher
-from dyno.bench.runner.self_test import prove_fork
 from tests.workers.conftest import tiny, watched
 
 JAX = "jax" in installed_frameworks()

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from dyno.bench.runner import limits as bounds_module
-from dyno.bench.runner.failures import failure_of
 from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.limits import Cgroup, RunnerLimits, runner_cgroup
-from dyno.bench.runner.monitor import RunLimits, RunnerMonitor, StopSwitch
+from dyno.bench.runner.monitor import RunLimits, RunnerMonitor, StopSwitch, failure_of
 from dyno.bench.runner.zygote import descendants
 from dyno.settings import Settings
 from tests.cores import CORE

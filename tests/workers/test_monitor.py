@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.bench.runner.failures import failure_of
 from dyno.bench.runner.launcher import TAIL_BYTES
-from dyno.bench.runner.monitor import StopReason, StopSwitch
+from dyno.bench.runner.monitor import StopReason, StopSwitch, failure_of
 from dyno.models.job import FailureClass
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Heart, Misbehaving, tiny, until_begun, until_gone, watched

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.bench.runner.failures import failure_of
 from dyno.bench.runner.limits import oom_kills
+from dyno.bench.runner.monitor import failure_of
 from tests.workers.conftest import Misbehaving, watched
 
 V1 = Path("/sys/fs/cgroup/memory")

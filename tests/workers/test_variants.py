@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from dyno.bench.registry import registry
+from dyno.bench.runner.job_runs import planned_times, variants_of
 from dyno.bench.runner.launcher import Launcher
-from dyno.bench.runner.variants import planned_times, variants_of
 from dyno.models.job import Status, WorkerRef
 from dyno.models.runner_protocol import RunRequest
 from dyno.models.spec import InterleavedSpec

@@ -1,17 +1,12 @@
 """Read CIFAR-10: 32 x 32 colour photographs in ten classes. A. Krizhevsky, 2009; no licence, so Dyno ships no sample.
 
-Dyno searches for real files in `<data_dir>/cifar10/`, then in Keras' cache. Damaged files are an error. Without real
-files `auto` is synthetic. Dyno supports two forms:
+Dyno searches for the published batches in `<data_dir>/cifar10/`, then in Keras' cache: binary or pickled, as single
+files, compressed files or the published archive. Damaged files are an error. Without batches `auto` is synthetic.
 
-- Batches, binary or pickled, as single files, compressed files or the published archive. A binary batch is a series of
-  records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row. Pickled batches hold the same
-  data in the same order, so the SHA-256 of the records identifies a batch in any form. Dyno reads a pickle only if its
-  MD5 is a published file's. Some training batches and part of the test batch may be missing; `origin.note` lists the
-  present ones.
-- Folders of pictures, `train/<class>/*.jpg` and `test/<class>/*.jpg` (or .png). JPEG copies have lost part of the
-  published pixels and have no published sums. `origin.note` says so, and gives the numbers if pictures are missing.
-  The SHA-256 covers all names and files of a part. Pictures alternate between the classes, so every leading part of
-  the data set is balanced.
+A binary batch is a series of records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row.
+Pickled batches hold the same data in the same order, so the SHA-256 of the records identifies a batch in any form. Dyno
+reads a pickle only if its MD5 is a published file's. Some training batches and part of the test batch may be missing;
+`origin.note` lists the present ones.
 """
 
 import hashlib
@@ -190,81 +185,12 @@ def _batches_note(batches: int, test: _Batch) -> str | None:
     return "; ".join(parts) or None
 
 
-_SHAPE = (32, 32, 3)
-_PUBLISHED_SAMPLES = (50_000, 10_000)  # training, test
-_ENDINGS = (".jpg", ".jpeg", ".png")
-
-
-@dataclass(frozen=True)
-class _Part:
-    images: NDArray[np.uint8]
-    labels: NDArray[np.uint8]
-    sha256: str
-
-
-def read_pictures(folder: Path, classes: tuple[str, ...]) -> image_sets.Images | None:
-    """Read the pictures under `folder`; None if it has neither `train` nor `test`. Raises DatasetDamaged."""
-    parts = [folder / "train", folder / "test"]
-    if not any(part.is_dir() for part in parts):
-        return None
-    train, test = (_part(part, classes) for part in parts)
-    origin = DataOrigin(
-        name="cifar10",
-        kind="real",
-        sha256={"train/": train.sha256, "test/": test.sha256},
-        train_samples=len(train.labels),
-        test_samples=len(test.labels),
-        note=_pictures_note(len(train.labels), len(test.labels)),
-    )
-    return image_sets.Images(train.images, train.labels, test.images, test.labels, classes, origin)
-
-
-def _pictures_note(train: int, test: int) -> str:
-    note = "pictures in folders: may differ from the published pixels (JPEG is lossy)"
-    if (train, test) == _PUBLISHED_SAMPLES:
-        return note
-    of_train, of_test = _PUBLISHED_SAMPLES
-    return f"{note}; {train:,} of {of_train:,} for training, {test:,} of {of_test:,} for testing"
-
-
-def _part(folder: Path, classes: tuple[str, ...]) -> _Part:
-    files = [_files(folder / name) for name in classes]
-    order = sorted((number, label) for label, of_class in enumerate(files) for number in range(len(of_class)))
-    digest = hashlib.sha256()
-    images = np.empty((len(order), *_SHAPE), np.uint8)
-    for row, (number, label) in enumerate(order):
-        path = files[label][number]
-        images[row] = _pixels(path, digest)
-    return _Part(images, np.array([label for _, label in order], np.uint8), digest.hexdigest())
-
-
-def _files(folder: Path) -> list[Path]:
-    pictures = sorted(path for path in folder.glob("*") if path.suffix.lower() in _ENDINGS)
-    if not pictures:
-        raise DatasetDamaged(f"{folder}: incomplete; it has no picture ({', '.join(_ENDINGS)})")
-    return pictures
-
-
-def _pixels(path: Path, digest: "hashlib._Hash") -> NDArray[np.uint8]:
-    from PIL import Image
-
-    try:
-        content = path.read_bytes()
-        digest.update(f"{path.parent.name}/{path.name}\0{len(content)}\0".encode() + content)
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DatasetDamaged(f"{path}: can't be read as a picture: {error}") from error
-    if pixels.shape != _SHAPE:
-        raise DatasetDamaged(f"{path}: {pixels.shape}, expected {_SHAPE}")
-    return pixels
-
-
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CLASSES = len(CLASS_NAMES)
 TRAIN_SAMPLES = 50_000
 TEST_SAMPLES = 10_000
 NAME = "cifar10"
+PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 ARCHIVE = loading.Remote(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
@@ -282,16 +208,15 @@ def load(settings: Settings, kind: loading.DataKind = "auto") -> image_sets.Imag
         real=lambda: _real(settings),
         sample=None,
         synthetic=lambda: image_sets.synthetic_images(NAME, CLASS_NAMES, SIDE, CHANNELS, TRAIN_SAMPLES, TEST_SAMPLES),
-        absent=f"CIFAR-10 not found: looked for its batches, its archives and its image folders in "
-        f"{loading.searched_folders(settings, NAME)}",
+        absent=f"CIFAR-10 not found: looked for its batches and for {' and '.join(_ARCHIVES)}, which "
+        f"{PAGE} offers, in {loading.searched_folders(settings, NAME)}",
         remotes=[ARCHIVE],
     )
     return loading.choose_form(settings, kind, forms)
 
 
 def _real(settings: Settings) -> image_sets.Images | None:
-    """Read the first folder that has the data set in any form."""
-    sources = [(read, folder) for folder in loading.folders(settings, NAME) for read in (read_batches, read_pictures)]
-    unpacked = loading.keras_cache() / "cifar-10-batches-py-target", loading.keras_cache()  # by Keras 3, and before
-    sources += [(read_batches, folder) for folder in unpacked]
-    return next((images for read, folder in sources if (images := read(folder, CLASS_NAMES)) is not None), None)
+    """Read the first folder that has batches; Keras 3 and older versions unpack the archive in different folders."""
+    of_keras = loading.keras_cache() / "cifar-10-batches-py-target", loading.keras_cache()
+    folders = (*loading.folders(settings, NAME), *of_keras)
+    return next((images for folder in folders if (images := read_batches(folder, CLASS_NAMES)) is not None), None)

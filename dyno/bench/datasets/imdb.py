@@ -2,19 +2,13 @@
 
 The authors state no licence, so Dyno ships no sample. It searches for real files in `<data_dir>/imdb/`, then in Keras'
 cache. Damaged or incomplete files are an error. Without real files `auto` is synthetic: it draws words by rank, and
-some words lean to positive or negative. Dyno supports three forms:
+some words lean to positive or negative. Dyno reads word ranks, not texts:
 
-- `imdb_sequences.npz`: flat word ranks and the offsets of the reviews, without pickles.
 - `imdb.npz`, Keras' own: arrays of lists, which NumPy pickles. Its SHA-256 must match, and the restricted unpickler
   reads it. The shuffled order is Keras'.
-- The published texts, `train/{pos,neg}/*.txt` and `test/…` (also inside `aclImdb/`), with `imdb_word_index.json`.
-  Like the Keras tokenizer that made the ranks, Dyno replaces punctuation except the apostrophe by blanks, and splits
-  the lower-case text at blanks. It drops words outside the index. The shuffled order is always the same.
+- `imdb_sequences.npz`: flat word ranks and the offsets of the reviews, without pickles.
 """
 
-import hashlib
-import json
-import string
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,67 +61,6 @@ class RankedReviews:
     test: ReviewPart
     kind: Literal["real", "synthetic"]
     sha256: dict[str, str]
-    note: str | None = None
-
-
-INDEX = "imdb_word_index.json"
-_BLANKED = (string.punctuation.replace("'", "") + "\t\n").encode()
-_TO_BLANKS = bytes.maketrans(_BLANKED, b" " * len(_BLANKED))
-_LABELS = {"neg": 0, "pos": 1}
-
-
-def read_texts(folder: Path) -> RankedReviews | None:
-    """Read the texts under `folder`; None if it has neither `train` nor `test`. Raises DatasetDamaged."""
-    if not (folder / "train").is_dir() and not (folder / "test").is_dir():
-        return None
-    index, of_index = _word_index(folder)
-    random = np.random.RandomState(SHUFFLE_SEED)
-    (train, of_train), (test, of_test) = (_text_part(folder / part, index, random) for part in ("train", "test"))
-    sha256 = {"train/": of_train, "test/": of_test, INDEX: of_index}
-    return RankedReviews(train, test, "real", sha256, "Dyno ranked the words of the review texts")
-
-
-def _word_index(folder: Path) -> tuple[dict[bytes, int], str]:
-    """UTF-8 word -> rank. The index is beside the two folders or one level above."""
-    path = next((parent / INDEX for parent in (folder, folder.parent) if (parent / INDEX).exists()), folder / INDEX)
-    try:
-        content = path.read_bytes()
-        index = {word.encode(): int(rank) for word, rank in json.loads(content).items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise DatasetDamaged(f"{path}: can't be read as the word index: {error}") from error
-    if len(index) != VOCABULARY or set(index.values()) != set(range(1, VOCABULARY + 1)):
-        raise DatasetDamaged(f"{path}: {len(index)} words, expected ranks from 1 to {VOCABULARY}")
-    return index, hashlib.sha256(content).hexdigest()
-
-
-def _text_part(folder: Path, index: dict[bytes, int], random: np.random.RandomState) -> tuple[ReviewPart, str]:
-    digest = hashlib.sha256()
-    reviews, labels = [], []
-    for name, label in _LABELS.items():
-        for path in _text_files(folder / name):
-            try:
-                content = path.read_bytes()
-            except OSError as error:
-                raise DatasetDamaged(f"{path}: {error}") from error
-            digest.update(f"{name}/{path.name}\0{len(content)}\0".encode() + content)
-            reviews.append(rank_words(content, index))
-            labels.append(label)
-    order = np.arange(len(reviews))
-    random.shuffle(order)
-    return ReviewPart.of([reviews[number] for number in order], np.array(labels, np.uint8)[order]), digest.hexdigest()
-
-
-def _text_files(folder: Path) -> list[Path]:
-    reviews = sorted(folder.glob("*.txt"))
-    if len(reviews) != REVIEWS // 2:
-        raise DatasetDamaged(f"{folder}: {len(reviews)} reviews, expected {REVIEWS // 2}")
-    return reviews
-
-
-def rank_words(text: bytes, index: dict[bytes, int]) -> NDArray[np.uint32]:
-    """The ranks of a UTF-8 text's words that are in the index."""
-    words = text.lower().translate(_TO_BLANKS).split(b" ")
-    return np.array([index[word] for word in words if word in index], np.uint32)
 
 
 KERAS_PUBLISHED = "69664113be75683a8fe16e3ed0ab59fda8886cb3cd7ada244f7d9544e4676b9f"
@@ -136,13 +69,8 @@ _ARRAYS = (("x", "_tokens"), ("x", "_offsets"), ("y", ""))
 
 
 def read_folder(folder: Path) -> RankedReviews | None:
-    """Read the first of the three forms in `folder`, or None. Raises DatasetDamaged."""
-    return (
-        read_sequences(folder / "imdb_sequences.npz")
-        or read_keras(folder / "imdb.npz")
-        or read_texts(folder)
-        or read_texts(folder / "aclImdb")
-    )
+    """Read the first of the two files in `folder`, or None. Raises DatasetDamaged."""
+    return read_sequences(folder / "imdb_sequences.npz") or read_keras(folder / "imdb.npz")
 
 
 def read_sequences(path: Path) -> RankedReviews | None:
@@ -249,7 +177,7 @@ def load(settings: Settings, kind: loading.DataKind = "auto", words: int = WORDS
         real=lambda: _real(settings, words, length),
         sample=None,
         synthetic=lambda: _reviews(synthetic_ranks(), words, length),
-        absent=f"IMDB reviews not found: looked for imdb_sequences.npz, imdb.npz and the folders train/ and test/ in "
+        absent=f"IMDB reviews not found: looked for imdb.npz, which is at {REMOTE.url}, and imdb_sequences.npz in "
         f"{loading.searched_folders(settings, NAME)}, and for {loading.keras_cache() / 'imdb.npz'}",
         remotes=[REMOTE],
     )
@@ -273,7 +201,6 @@ def _reviews(ranks: RankedReviews, words: int, length: int) -> Reviews:
         sha256=ranks.sha256,
         train_samples=len(train.labels),
         test_samples=len(test.labels),
-        note=ranks.note,
     )
     return Reviews(padded(train, words, length), train.labels, padded(test, words, length), test.labels, origin)
 

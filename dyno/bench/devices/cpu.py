@@ -264,11 +264,9 @@ def core_to_reserve(cores: Collection[int], named: Collection[int] = (), topolog
 
 def memory_bytes(meminfo: Path = MEMINFO) -> int:
     """Physical memory, or the container's limit if that is less."""
-    text = meminfo.read_text()
-    match = re.search(r"^MemTotal:\s*(\d+) kB$", text, re.MULTILINE)
-    if match is None:
+    total, limit = _meminfo(meminfo).get("MemTotal"), cgroup_limits().memory_bytes
+    if total is None:
         raise DeviceUnavailable(f"{meminfo} has no MemTotal")
-    total, limit = int(match[1]) * 1024, cgroup_limits().memory_bytes
     return total if limit is None else min(total, limit)
 
 
@@ -390,19 +388,19 @@ class Topology:
 
 def read_topology(architecture: str, root: Path = ROOT) -> Topology:
     """The topology of the host whose /proc and /sys lie under `root`. Raises OSError if /proc/meminfo is missing."""
-    cpuinfo, folder = read_kernel_file(root / _CPUINFO_PATH), root / _SYSTEM_PATH / "cpu"
-    facts = processor(root / _CPUINFO_PATH)
+    cpuinfo, folder = root / _CPUINFO_PATH, root / _SYSTEM_PATH / "cpu"
+    facts, fields = processor(cpuinfo), _first_block(cpuinfo)
     numbers = _online(folder, cpuinfo)
     topologies = [folder / f"cpu{number}" / "topology" for number in numbers]
     memory = _meminfo(root / _MEMINFO_PATH)
-    megahertz = _cpuinfo_field(cpuinfo, "cpu MHz")
+    megahertz = fields.get("cpu mhz")
     return Topology(
         architecture=architecture,
         model=facts.model,
         name=facts.name,
-        marketing_name=_cpuinfo_field(cpuinfo, "model name"),
+        marketing_name=fields.get("model name") or None,
         isa=facts.isa,
-        virtual="hypervisor" in (_cpuinfo_field(cpuinfo, "flags") or "").split(),
+        virtual="hypervisor" in fields.get("flags", "").split(),
         processors=format_cpulist(numbers),
         sockets=len({read_kernel_file(topology / "physical_package_id") for topology in topologies}),
         cores=len({read_kernel_file(topology / "thread_siblings_list") or str(topology) for topology in topologies}),
@@ -418,9 +416,10 @@ def read_topology(architecture: str, root: Path = ROOT) -> Topology:
     )
 
 
-def _online(folder: Path, cpuinfo: str) -> list[int]:
-    online = read_kernel_file(folder / "online")
-    return parse_cpulist(online) if online else list(range(len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))))
+def _online(folder: Path, cpuinfo: Path) -> list[int]:
+    if online := read_kernel_file(folder / "online"):
+        return parse_cpulist(online)
+    return list(range(len(re.findall(r"^processor\s*:", read_kernel_file(cpuinfo), re.MULTILINE))))
 
 
 def _nodes(folder: Path) -> dict[str, str]:
@@ -462,11 +461,5 @@ def _hertz(path: Path) -> float | None:
     return None if kilohertz is None else kilohertz * 1e3
 
 
-def _cpuinfo_field(cpuinfo: str, name: str) -> str | None:
-    match = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    return match[1].strip() if match else None
-
-
 def _read_int(path: Path) -> int | None:
-    text = read_kernel_file(path)
-    return int(text) if text.isdigit() else None
+    return _int_or_none(read_kernel_file(path))

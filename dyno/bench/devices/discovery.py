@@ -28,7 +28,7 @@ _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-# JAX also needs libtpu, which `discover_tpu` requires; docs/decisions/0012 says why TPUs run only JAX.
+# JAX also needs libtpu, which `discover_tpu` requires; docs/dev/decisions/0012 says why TPUs run only JAX.
 _FOR_TPU: dict[str, tuple[str, ...]] = {"jax": ("jax",)}
 
 

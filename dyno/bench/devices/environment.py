@@ -51,7 +51,8 @@ FLAGS = (
     *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
 )
 # Every flag with these prefixes, without addresses of hosts. The list omits CUDA_VISIBLE_DEVICES, JAX_PLATFORMS and
-# KERAS_TORCH_DEVICE: the worker sets them for its device (`dyno.bench.frameworks.isolation`), which the result names.
+# KERAS_TORCH_DEVICE: the worker sets them for its device, which the result names
+# (`dyno.bench.frameworks.visible_devices`).
 FLAG_PREFIXES = ("NCCL_", "XLA_")
 _ADDRESSES = frozenset({"NCCL_COMM_ID", "NCCL_HOSTID"})
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")

@@ -2,7 +2,7 @@
 
 A divided GPU (MIG) offers its slices instead of itself: "gpu:0:1" is slice 1 of GPU 0, as NVIDIA's container tools
 write it. A device has the UUIDs of its GPUs or of its slice, which hide all other devices from its runners
-(`dyno.bench.frameworks.isolation`).
+(`dyno.bench.frameworks.visible_devices`).
 """
 
 import os

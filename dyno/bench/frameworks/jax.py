@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyno.bench.frameworks.interface import Dataset, FedStep, Trainer
-from dyno.bench.frameworks.isolation import JAX_PLATFORMS
 from dyno.bench.frameworks.jax_trainer import JaxFedStep, JaxTrainer, counted_flops, values_of
 from dyno.bench.frameworks.keras import KerasFramework, load_keras
 from dyno.bench.frameworks.plain_step import PlainStep, mean_of
@@ -21,6 +20,11 @@ _COMPILING = "/jax/core/compile/"  # prefix of JAX' duration events for tracing,
 # LLVM's optimisation, and on a GPU (an H100) the trials of kernels, take longer than the steps that `plain_step` makes.
 _LITTLE = {"cpu": {"xla_backend_optimization_level": 0}, "gpu": {"xla_gpu_autotune_level": 0}}
 _NOT_CHEAP = 32  # side of a product that XLA's CPU client queues instead of computing immediately
+
+# The platforms that JAX may start for each kind of device, best first. By default it starts all that it finds. On a
+# CPU device of a host with accelerators, JAX would then take memory from their jobs, or wait for a TPU that is in use.
+# Accelerators also get the host's processor, as by default.
+JAX_PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 
 
 class Jax(KerasFramework):

@@ -376,7 +376,7 @@ class TensorFlowFedStep:
         self._graph = tf.function(fed, input_signature=self._signature, autograph=False).get_concrete_function()
         if self.jit_compile:
             with without_effect(self._model):
-                self._graph(*[tf.zeros(each.shape, each.dtype) for each in self._signature]).numpy()
+                self._graph(*[tf.zeros(spec.shape, spec.dtype) for spec in self._signature]).numpy()
 
     def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
         return self._tf.convert_to_tensor(inputs), self._tf.convert_to_tensor(targets)

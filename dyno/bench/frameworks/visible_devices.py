@@ -1,4 +1,8 @@
-"""Query the devices that each installed framework sees on this host, in a separate process.
+"""Show frameworks only the worker's device, and query the devices that each installed framework sees on this host.
+
+Environment variables hide the other devices. Set them before a framework is imported: CUDA, XLA and TensorFlow read
+them once. UUIDs don't change with the order in which CUDA or NVML numbers the GPUs, and are the only way to choose a
+slice of a divided GPU (MIG). CUDA numbers the devices that it sees from 0, in the order of the list.
 
 A process can load only one framework. `python -P -m dyno.bench.frameworks.visible_devices jax` prints JAX's devices as
 JSON.
@@ -8,9 +12,28 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from dyno.bench.frameworks import framework
+from dyno.bench.frameworks.jax import JAX_PLATFORMS
+
+_NO_GPU = "-1"
+
+
+def isolating_variables(kind: str, uuids: Sequence[str] = ()) -> dict[str, str]:
+    """The variables for runners on a device of `kind`, in place of the worker's own values.
+
+    `uuids`: the UUIDs of its GPUs, or of its slice.
+    """
+    gpus, torch_device = (",".join(uuids), "cuda") if kind == "gpu" else (_NO_GPU, "cpu")
+    return {
+        "CUDA_VISIBLE_DEVICES": gpus,
+        "JAX_PLATFORMS": JAX_PLATFORMS[kind],
+        # Without it, Keras looks for a GPU at its import. If it asks CUDA, forked children can't use GPUs. If it
+        # asks NVML, a thread stays, and a zygote with a thread doesn't fork.
+        "KERAS_TORCH_DEVICE": torch_device,
+    }
+
 
 _TIMEOUT_S = 120.0
 
@@ -29,6 +52,8 @@ def query_visible_devices(name: str) -> dict[str, Any]:
 
 
 def _main() -> None:
+    from dyno.bench.frameworks import framework
+
     parser = argparse.ArgumentParser(prog="dyno.bench.frameworks.visible_devices")
     parser.add_argument("name")
     chosen = framework(parser.parse_args().name)

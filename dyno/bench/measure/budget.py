@@ -6,7 +6,7 @@ The interval of a result depends on the scatter of its runs, and hardly on how l
     r = sqrt(c_run / c_sample x v_within / v_between)
 
 samples in each run, for the costs of a run's start and of a sample, and the variances within and between runs. For four
-recorded workloads, r is 1 to 7 at their own costs (docs/decisions/0043-a-budget-buys-runs.md). SAMPLES is larger,
+recorded workloads, r is 1 to 7 at their own costs (docs/dev/decisions/0043-a-budget-buys-runs.md). SAMPLES is larger,
 because two windows of samples show whether the run is warm. So every run takes SAMPLES, and the budget buys runs.
 
 The first LEAST_RUNS runs show the cost of a run, which fixes the number of runs. Their scatter decides nothing:

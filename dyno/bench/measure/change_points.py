@@ -6,7 +6,7 @@ energy distance between the values before it and the values after it, up to any 
 that lasts for a while and goes back. The candidate splits the stretch if Student's test of both sides is significant,
 and the search continues on each side. At the end, the weakest split is removed until all are significant between their
 neighbours. Both steps follow Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for Performance
-Regressions", ICPE '23), which Apache Otava continues. docs/decisions/0028-*.md says why Dyno has its own code.
+Regressions", ICPE '23), which Apache Otava continues. docs/dev/decisions/0028-*.md says why Dyno has its own code.
 
 Values are compared as logarithms, so a rate and its time have the same changes. A level has at least `MIN_LEVEL`
 values, and its median must differ, too, so an outlier isn't a change. The variance is pooled over both sides, so a few

@@ -11,9 +11,9 @@ A comparison names every difference, and the differences decide what the ratios 
 
 Results share a metric if each has a metric of this name, unit and direction.
 
-WEAK_BASELINE. A speed-up depends on the baseline as much as on the faster result. Well-tuned dense work reaches 60 to
+WEAK_BASELINE. A speed-up depends on the base as much as on the faster result. Well-tuned dense work reaches 60 to
 90 % of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work
-reaches little on any device, which doesn't make it a weak baseline. The base is weak if it used less than 30 % of its
+reaches little on any device, which doesn't make it a weak base. The base is weak if it used less than 30 % of its
 peak, and less than half of the share that a faster result used of its own peak.
 
 Results of the same work, done in the same way on equal CPUs at different times, are compared at the clock of the base

@@ -31,7 +31,7 @@ each weight off by one rounding, at random. The resulting difference in the chan
 rounding. A step may err by four times this effect, and by at least 2 %. One draw of rounding errors doesn't show every
 effect: a value near zero that changes sign at a ReLU, or two near equals at a max-pooling, moves a small array by up to
 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6 seeds). Wrong steps err by 10 % and more
-(docs/decisions/0018-a-step-against-a-plain-step.md).
+(docs/dev/decisions/0018-a-step-against-a-plain-step.md).
 
 A rounding is the unit roundoff of the precision. In float32 it is that of a sum of 65,536 terms with an error in each
 addition, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries differ in the order.

@@ -14,7 +14,7 @@ the same in every result, so `BACKGROUND` and `BACKGROUND_PER_CORE` don't count.
 doesn't wait for a core meanwhile. So interrupts count like steal, by core.
 
 Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter shows how much of them
-it took, so each busy core counts with the typical loss in measurements (docs/decisions/0037).
+it took, so each busy core counts with the typical loss in measurements (docs/dev/decisions/0037).
 """
 
 import math

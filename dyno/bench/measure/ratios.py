@@ -108,7 +108,7 @@ def ratio_of_means(
         return _scatter(over.with_more(runs), under.with_more(runs))
 
     if bounds is None:
-        reason = "the baseline scatters so much that the ratio has no upper bound"
+        reason = "the base scatters so much that the ratio has no upper bound"
         return RatioEstimate(Interval(ratio, reason=reason), degrees, with_more=with_more)
     effect = smallest_effect(with_more(0).error, degrees, t)
     return RatioEstimate(Interval(ratio, *bounds), degrees, effect, with_more)

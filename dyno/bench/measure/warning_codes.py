@@ -1,26 +1,34 @@
-"""The table of warning codes: class, sentence, and the section that docs/warnings.md has for each.
+"""The table of warnings: all words about each, for its message, the pages, the `dyno` command and docs/warnings.md.
 
 CONTRIBUTING.md says what a warning needs besides its row. `{measure.stability.DRIFT_LIMIT:%}` in a text becomes the
 value of that constant: docs/generate.py has the units.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 Severity = Literal["A", "B", "C"]
+# Class -> its meaning. One of A makes a result untrusted, one of B indicative at best; C leaves the verdict.
+CLASSES: dict[Severity, str] = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
 
 
 @dataclass(frozen=True)
 class WarningCode:
-    """A: the number is wrong. B: it may not repeat. C: read it with care."""
+    """One warning. Its rows stand in the order of the classes, the gravest first."""
 
     code: str
     severity: Severity
-    sentence: str  # the default message
-    means: str
+    sentence: str  # the default message, and the beginning of what the warning means
+    _: KW_ONLY
+    more: str = ""  # what else it means
     found: str  # how Dyno detects it
     do: str
     at_submit: bool = False  # a linter's advice about the spec, for the answer to its submit and not for results
+
+    @property
+    def means(self) -> str:
+        """What the warning means, whatever the figures of its message."""
+        return f"{self.sentence} {self.more}".rstrip()
 
 
 _ROWS = (
@@ -28,7 +36,7 @@ _ROWS = (
         "ASYNC_TIMING",
         "A",
         "The clock stopped before the device had finished.",
-        means="The clock stopped while the device was still working: it timed the queueing of the work, not the work.",
+        more="It timed the queueing of the work, not the work.",
         found="""After the samples of the first run, Dyno executes and times 20 ms of a sample again (two executions if
         one fills a sample, of which one counts). Then it drains the device's queue with the framework's own operation,
         and subtracts the time to drain an empty queue. Raised if the rest is more than
@@ -41,7 +49,7 @@ _ROWS = (
         "WORK_ELIMINATED",
         "A",
         "The compiler removed work whose result was never read.",
-        means="The compiler removed work whose result isn't read, or computed it once at compile time.",
+        more="Or it computed that work once, at compile time.",
         found="""More work must take longer. After the samples of the first run, Dyno compares the time of half the
         executions of a sample with that of all of them. If a workload can compile itself larger (such as chained
         products), Dyno also times 2 to 64 times the work in one execution. Raised if the added work took less than half
@@ -56,8 +64,7 @@ _ROWS = (
         "DEGENERATE_DATA",
         "A",
         "The operands are constant or nearly constant; hardware is faster on such data.",
-        means="""The operands are constant or nearly constant. On such data hardware draws less power and clocks higher,
-        and a compiler may fold the work away.""",
+        more="Hardware draws less power and clocks higher on them, and a compiler may fold the work away.",
         found="""Dyno checks up to 65,536 values at random places of each generated operand of a product. Raised if more
         than half of an operand's values are equal, or if the product is zero, so that Dyno can't observe its precision.
         Operands of fewer than 64 values, which may be equal by chance, are checked together. For real data, where most
@@ -70,8 +77,7 @@ _ROWS = (
         "OUTPUT_NONFINITE",
         "A",
         "The output holds NaN or infinity.",
-        means="""The timed output contains NaN or infinity. Such a result is useless, and some units run faster or
-        slower on such values.""",
+        more="Such a result is useless, and some units run faster or slower on such values.",
         found="Dyno reads the timed output back and counts such values: products, inference in float and in int8.",
         do="""Check the precision: float16 overflows at 65,504. A model that starts from another job's weights may
         diverge.""",
@@ -80,7 +86,7 @@ _ROWS = (
         "RESULT_INCORRECT",
         "A",
         "The output differs too much from the same work in float64.",
-        means="The output differs too much from the same work in float64 or, for a training step, in float32.",
+        more="For a training step, the reference is in float32.",
         found="""By workload:
 
         - Products: Freivalds' test with 8 vectors of random signs, in float64. The limit is four times the error that
@@ -110,7 +116,7 @@ _ROWS = (
         "ABOVE_PEAK",
         "A",
         "The figure is above what the device can do.",
-        means="The figure is above the device's peak: the work, the time or the peak is wrong.",
+        more="The work, the time or the peak is wrong.",
         found="""The fraction of peak, in the observed precision, is above {measure.result_checks.PEAK_SLACK[datasheet]}
         for a data sheet's peak, or above {measure.result_checks.PEAK_SLACK[measured here]} for a measured one
         (`measured clock`, `measured here`), which a lower clock may have reduced. Each run whose figure exceeds a
@@ -123,7 +129,7 @@ _ROWS = (
         "COMPILE_IN_TIMING",
         "A",
         "Code was traced or compiled while samples were taken.",
-        means="The framework traced or compiled during sampling, so some samples contain the compiler's time.",
+        more="Some samples contain the compiler's time.",
         found="""Before each sample Dyno reads from the framework what it has traced or compiled so far: TensorFlow's
         list of functions, or JAX' compilation events. Raised for anything new between the start of the first sample and
         the end of the last one; warm-up doesn't count. PyTorch doesn't report it, so its results have the code in
@@ -135,7 +141,7 @@ _ROWS = (
         "WARM_CACHE",
         "A",
         "A cold start found caches from an earlier run.",
-        means="A cold start found code that an earlier run had compiled, so it was not cold.",
+        more="They hold compiled code, so the start was not cold.",
         found="""With `cold_start`, each process gets new, empty folders for the caches of CUDA, JAX, Triton, PyTorch's
         compiler and Numba. An administrator's own flags for XLA, TensorFlow or libtpu may name other folders. Raised if
         one of those is not empty.""",
@@ -146,8 +152,7 @@ _ROWS = (
         "CLOCK_SKEW",
         "A",
         "The wall clock and the monotonic clock disagree about the length of the sampling.",
-        means="""Two clocks disagree about the duration of sampling, so neither is reliable: a virtual machine was
-        paused or moved, or the time was set.""",
+        more="Neither is reliable: a virtual machine was paused or moved, or the time was set.",
         found="The wall clock and the monotonic clock differ by more than 1 % of the window and by more than 50 ms.",
         do="""Run it again. If the warning comes back, look for suspended or migrated machines, or a broken time
         service.""",
@@ -156,8 +161,7 @@ _ROWS = (
         "LOSS_NONFINITE",
         "A",
         "The loss became NaN or infinite.",
-        means="""The loss became NaN or infinite during the timed steps. Arithmetic on NaN is not the requested work. If
-        this happens in the training itself, the job fails.""",
+        more="Arithmetic on NaN is not the requested work. If it happens in the training itself, the job fails.",
         found="Dyno reads the loss back after every sample of a training.",
         do="Lower the learning rate, or use a precision with a wider range (bfloat16 for float16).",
     ),
@@ -165,7 +169,7 @@ _ROWS = (
         "UNIT_MISMATCH",
         "A",
         "The figure's unit does not fit its size.",
-        means="The figure's count of operations differs from the executed work, for example by a factor of two.",
+        more="Its count of operations differs from the executed work, for example by a factor of two.",
         found="""The framework counts the operations of the products in the executed graph, and the workload declares
         its own count of them. Raised if one count is more than {measure.execution_checks.UNIT_LIMIT:/} of the other.
         Also raised if the optimiser made more or fewer steps in a run's timed executions than the figure counts
@@ -178,8 +182,7 @@ _ROWS = (
         "EMULATED_DEVICE",
         "A",
         "The device is emulated on a CPU.",
-        means="""The "TPU" or "GPU" is made of CPU cores. It shows that a job can run on such a device, but not how
-        fast.""",
+        more='Such a "TPU" or "GPU" shows that a job can run on such a device, but not how fast.',
         found="The worker was started with `--emulate`.",
         do="""Use such a worker only to try jobs out. Its figures say nothing about a real device, and a comparison with
         them is untrusted.""",
@@ -188,8 +191,7 @@ _ROWS = (
         "PRECISION_MISMATCH",
         "B",
         "The arithmetic ran in a different precision than requested.",
-        means="""The arithmetic ran in another precision than requested, such as a `matmul` in float32 that ran in
-        TF32 on a GPU.""",
+        more="An example is a `matmul` in float32 that ran in TF32 on a GPU.",
         found="""Dyno infers the precision from the error of a single product against float64: float32
         {measure.correctness.FINGERPRINTS[float32]:e}, bf16x3 {measure.correctness.FINGERPRINTS[bf16x3]:e}, tf32 and
         float16 {measure.correctness.FINGERPRINTS[tf32]:e}, bfloat16 {measure.correctness.FINGERPRINTS[bfloat16]:e}, fp8
@@ -208,7 +210,7 @@ _ROWS = (
         "THROTTLED",
         "B",
         "The device lowered its clock for heat or power.",
-        means="The device lowered its clock for heat or power. The figure depends on cooling, surroundings and data.",
+        more="The figure depends on cooling, surroundings and data.",
         found="""NVML counted more than {measure.stability.THROTTLED_SHARE:%} of the sampled window in which a GPU's
         clock was lowered for heat, a power cap or a limit of the board. Without these counters, NVML reported such a
         reason in a reading between samples. On a CPU, Linux counted throttling of the cores. If a GPU reports no
@@ -227,7 +229,7 @@ _ROWS = (
         "CLOCK_DRIFT",
         "B",
         "The device's clock frequency changed over the runs, by more than the figure's interval covers.",
-        means="""The device's clock changed between two runs, so in effect they measured different devices.""",
+        more="In effect, the runs measured different devices.",
         found="""Dyno measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is
         the median of NVML's readings between samples. Raised for a step or a slide of the runs' clocks: a change from
         one run to the next of more than {measure.stability.STEP_LIMIT:%}, or from five runs on a change that at most
@@ -246,9 +248,9 @@ _ROWS = (
         "NOISY_NEIGHBOUR",
         "B",
         "Other work on the processor could have slowed this work down.",
-        means="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
-        cores during sampling, or during the training; or the other cores of the processor were busy. Those share its
-        cache, its memory bandwidth and its turbo.""",
+        more="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
+        cores during sampling or the training. Or the other cores of the processor were busy: they share its cache, its
+        memory bandwidth and its turbo.""",
         found="""Dyno adds up how much of its speed the work may have lost (`evidence.moved`). Other processes: their
         time on the device's cores, but at most the time that the most delayed thread waited, if the kernel counts
         waiting. Other machines, siblings and interrupts: what they took of the most disturbed core. Other cores of the
@@ -270,7 +272,7 @@ _ROWS = (
         "DEVICE_SHARED",
         "B",
         "Another process holds the device.",
-        means="Another process has the device open and uses its memory, and perhaps its time.",
+        more="It uses the device's memory, and perhaps its time.",
         found="After the last sample, NVML lists processes other than the runner.",
         do="Stop them, or give Dyno a device of its own. `evidence.other_processes` has their number.",
     ),
@@ -278,7 +280,7 @@ _ROWS = (
         "CPU_QUOTA",
         "B",
         "The container's CPU quota is less than the work may use.",
-        means="The container's CPU quota is less than the work may use, so the kernel may pause it during a sample.",
+        more="The kernel may pause the work during a sample.",
         found="""The cgroup's quota is less than the number of the worker's cores. With a GPU or TPU, where the host
         only starts the work and waits for it, the quota is less than {measure.stability.HOST_CORES} cores.""",
         do="""Raise the quota, or start the worker with as few cores as the quota covers (`--device cpu:0-1`). Pinning
@@ -288,7 +290,6 @@ _ROWS = (
         "TARGET_MISSED",
         "B",
         "The figure's interval is wider than the requested target.",
-        means="The interval is wider than the target that the spec requested.",
         found="""Half of the interval over the runs is more than `target_rel_ci` of the value. A range of processes
         without a target has the target {models.spec.TARGET_REL_CI:%}. For a single run, Dyno uses the interval of its
         own median. The first `processes.min` runs fix the number of runs, so the target is missed if that number
@@ -300,8 +301,7 @@ _ROWS = (
         "MULTIMODAL",
         "B",
         "The runs fall into separate groups, so the interval of their mean means little.",
-        means="""The runs fall into two groups far apart. The mean lies between the groups, so the interval means
-        little.""",
+        more="The mean lies between the groups.",
         found="""With {measure.stability.MULTIMODAL_MIN_RUNS} or more runs, Dyno splits their medians where the scatter
         between the two groups is the largest multiple of the scatter within them. Raised if the groups differ by more
         than {measure.stability.MULTIMODAL_MIN_SHIFT:%} and the multiple exceeds the level that one in a hundred
@@ -315,7 +315,6 @@ _ROWS = (
         "INSUFFICIENT_SAMPLES",
         "B",
         "The figure rests on fewer or shorter samples than the method's floor.",
-        means="The figure rests on fewer or shorter samples than the method's minimum.",
         found="""A run has fewer than {models.spec.FEW_SAMPLES} samples ({measure.budget.FEW_LONG_SAMPLES} of
         {measure.budget.LONG_SAMPLE_S} s or more), or they are shorter than
         {measure.stopping_rule.FLOOR_SAMPLE_S[cpu]:ms} ({measure.stopping_rule.FLOOR_SAMPLE_S[gpu]:ms} on an
@@ -327,7 +326,6 @@ _ROWS = (
         "NO_STEADY_STATE",
         "B",
         "The times still drifted, or there were too few samples to decide.",
-        means="The times still changed when sampling ended, or there were too few to tell.",
         found="""Warm-up didn't end within a run's share of the budget (half of `max_s`, if the spec has it):
         neighbouring windows of five samples kept differing (Mann and Whitney). Or a change point came later (Pettitt,
         0.1 %). Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't
@@ -346,8 +344,7 @@ _ROWS = (
         "RETRACED",
         "B",
         "A compiled function was traced again.",
-        means="""The framework traced a compiled function again, during warm-up or sampling. The timed work may change
-        from call to call, and each tracing can cost seconds.""",
+        more="The timed work may change from call to call, and each tracing can cost seconds.",
         found="""As for COMPILE_IN_TIMING, but from the first execution on, including warm-up, and only for names that
         were traced before.""",
         do="See `evidence.functions`. Pass the function tensors of one shape and type instead of Python values.",
@@ -356,8 +353,7 @@ _ROWS = (
         "SLOW_PATH",
         "B",
         "The work ran on a slower kernel than the device supports.",
-        means="""The work ran on a slower kernel than the device supports. The figure describes that kernel, not the
-        device.""",
+        more="The figure describes that kernel, not the device.",
         found="""Dyno checks flags, instructions and settings, without timing: a flag that switches oneDNN, TF32,
         Eigen's threads or XLA's passes off, or requests deterministic kernels; a limit on the core's instructions; a
         precision for which the core has no instructions; recurrent layers outside cuDNN's fused kernel; XLA requested
@@ -369,7 +365,7 @@ _ROWS = (
         "LOSS_RISING",
         "B",
         "The training loss rose.",
-        means="The training did not learn, or diverged, so its speed is that of a useless training.",
+        more="The training did not learn, or diverged, so its speed is that of a useless training.",
         found="""The last epoch's loss is above the first epoch's, or the second half of the epochs has a higher mean
         loss than the first. Also, in any trial and in the timed steps: a mean loss is
         {measure.result_checks.DOUBLED} times the first batch's loss before the first step, or more, or at least
@@ -386,8 +382,7 @@ _ROWS = (
         "EPOCHS_DISAGREE",
         "B",
         "The sampled steps and the trained epochs differ in speed.",
-        means="""An epoch of sampled steps takes another time than the trained epochs took, so one of them isn't the
-        speed of this training on this device.""",
+        more="One of them isn't the speed of this training on this device.",
         found="""The time of an epoch of sampled steps (`epoch_time`), against the mean time of the trained epochs after
         the first, which compiles. Raised if one is more than {measure.result_checks.EPOCHS_LIMIT:%} longer than the
         other, and by more than a further run may differ, as the runs scatter (95 %): the training was one run. Not
@@ -403,8 +398,7 @@ _ROWS = (
         "METRIC_OUT_OF_BAND",
         "B",
         "The figure is far from other results on devices of this model.",
-        means="""The figure is far from those of the same work on devices of this model. This device, its software or
-        its load differs from the others.""",
+        more="This device, its software or its load differs from the others.",
         found="""Dyno keeps the headline figure (the first sampled metric) of the newest {store.leases.PEERS_KEPT}
         results of the same work, until {store.leases.PEERS_LIFE_S:days} after the last. The same work means the same
         workload, params that change a sample, framework, replicas, observed precision, method and device model (for a
@@ -427,8 +421,7 @@ _ROWS = (
         "POW2_ONLY",
         "C",
         "All sizes are powers of two, which may be better or worse than their neighbours.",
-        means="""All sizes are powers of two, which may run much faster than neighbouring sizes (tiles fit) or slower
-        (addresses collide in caches).""",
+        more="Tiles may fit such sizes, or addresses collide in caches.",
         found="All sizes above 1 in the params are powers of two.",
         do="Request a neighbouring size too: 4,000 or 4,104 beside 4,096. One job can have a list of sizes.",
         at_submit=True,
@@ -437,7 +430,6 @@ _ROWS = (
         "CACHE_RESIDENT",
         "C",
         "The data fits in the last level of cache, so memory was not measured.",
-        means="The data fits in the last level of cache, so main memory was not measured.",
         found="""The data of one execution fit in the device's last-level cache. For a training this uses its estimate.
         A chain of products with matrices of 4 MiB or less fits in any device's cache.""",
         do="""Ignore this if your own data are as small. Otherwise use larger sizes, or `mode: dispatch`, which rotates
@@ -447,7 +439,7 @@ _ROWS = (
         "INPUT_BOUND",
         "C",
         "The device waited for its input.",
-        means="The device waited for its input, or prepared it: the figure describes loading, not computing.",
+        more="Or it prepared the input itself: the figure describes loading, not computing.",
         found="""`input_pipeline` measures the time from the end of each fed step until the next batch is on the device,
         and after the last step until as many batches are ready as before. It also measures the processor time of the
         threads that prepare batches. Raised if the wait is more than {measure.result_checks.INPUT_LIMIT:%} of the time
@@ -464,7 +456,7 @@ _ROWS = (
         "OVERHEAD_BOUND",
         "C",
         "The device was almost idle: starting the work took longer than the work.",
-        means="Starting the work took longer than the work itself. A faster device would hardly improve this figure.",
+        more="A faster device would hardly improve this figure.",
         found="""The figure, or that of any case (`evidence.case`), is below {measure.result_checks.OVERHEAD_FRACTION:%}
         of the peak. Not raised if the peak is unknown.""",
         do="""Request more work per call: a larger batch or size, `steps_per_execution`, chained products. Don't rank
@@ -473,19 +465,18 @@ _ROWS = (
     WarningCode(
         "WEAK_BASELINE",
         "C",
-        "The baseline of the comparison does not use its device well.",
-        means="The base of a comparison does not use its device well, so a faster result looks better than it is.",
+        "The base of the comparison does not use its device well.",
+        more="A faster result looks better than it is.",
         found="""In a comparison, the base reached less than {measure.compare_results.WEAK_SHARE:%} of its peak,
         and a faster result reached more than twice that share of its own peak. With several cases, only the compared
         one counts. Not raised if either peak is unknown, or for first executions.""",
-        do="Tune the baseline (batch, precision, framework, XLA), then compare again.",
+        do="Tune the base (batch, precision, framework, XLA), then compare again.",
     ),
     WarningCode(
         "CLOCK_CHANGED",
         "C",
         "The device's clock is far from that of the result that this one is compared with.",
-        means="""The device's clock is far from that of the base of a comparison, or of the baseline's job. The ratio is
-        of the figures as measured, since a device that is slow because its clock is low is slow.""",
+        more="The ratio is as measured, since a device that is slow because its clock is low is slow.",
         found="""In a comparison of results, or with a baseline, of the same work on equal hardware: the clocks (means
         over the runs) differ by more than {measure.clock_adjustment.LARGEST_CHANGE:%}. Below, Dyno compares a
         CPU's figures at one clock. Not raised if a clock is unknown.""",
@@ -497,7 +488,7 @@ _ROWS = (
         "ARTIFACTS_NOT_STORED",
         "C",
         "Some files of the job could not be stored and are lost.",
-        means="The figures are complete, but some files of the job (weights, plots) could not be stored and are lost.",
+        more="These are files such as weights and plots; the figures are complete.",
         found="The worker retried for `DYNO_ARTIFACT_PATIENCE_S` (300 s), or the store refused the file.",
         do="`evidence.files` has names and reasons. If you need the files, repair the store and run the job again.",
     ),
@@ -505,7 +496,7 @@ _ROWS = (
         "SAMPLES_NOT_STORED",
         "C",
         "Redis was full, so the raw samples were not stored.",
-        means="The figures are complete. Redis was full when the job ended, so its raw samples are lost.",
+        more="The figures are complete.",
         found="The memory left below Redis' `maxmemory` was reserved for queued and running jobs.",
         do="Raise `maxmemory` or set `DYNO_MAX_STORE_BYTES`. If you need the samples, run the job again.",
     ),
@@ -513,8 +504,6 @@ _ROWS = (
         "BATCH_UNEVEN",
         "C",
         "A replica's batch is not a multiple of 8, so units for 8 values stay partly empty.",
-        means="""A replica's share of the batch isn't a multiple of 8, so units that process eight values at a time stay
-        partly empty.""",
         found="From the params: `batch_size` divided by `replicas`.",
         do="Choose a `batch_size` that is a multiple of 8 times `replicas`.",
         at_submit=True,
@@ -523,7 +512,6 @@ _ROWS = (
         "BATCH_SMALL",
         "C",
         "The batch is small for the device: a step's fixed cost outweighs its work.",
-        means="The batch is small for the device: a step's fixed cost outweighs its work.",
         found="""By the estimate for the device, before the job runs: the batch's products would take less than half of
         a step's fixed cost.""",
         do="Raise `batch_size` or `steps_per_execution`, unless you want to measure small batches.",
@@ -533,8 +521,6 @@ _ROWS = (
         "WIDTH_UNEVEN",
         "C",
         "A size is not a multiple of 128, a TPU matrix unit's side, so the unit stays partly empty.",
-        means="""The width of a layer or matrix isn't a multiple of 128, the side of a TPU's matrix unit, so the unit
-        stays partly empty.""",
         found="From the params, for a TPU only.",
         do="Choose multiples of 128 for the sizes that `evidence.widths` names.",
         at_submit=True,
@@ -543,8 +529,7 @@ _ROWS = (
         "SYNTHETIC_DATA",
         "C",
         "The data is not the full real set, so accuracy is not a reference accuracy.",
-        means="""The data are a sample, synthetic or random, not the full real set. Speed is valid, but accuracy isn't
-        comparable with published figures.""",
+        more="The speed is valid.",
         found="From `training.data.kind`, or from the params.",
         do="Put the files under `DYNO_DATA_DIR`, or let workers download them (`DYNO_DOWNLOAD=1`).",
     ),

@@ -53,7 +53,7 @@ def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: i
     """Untrusted with any class A warning. Trusted without class A or B warnings, with five runs and all checks made.
 
     `missing`: the omitted checks that this kind of device allows. The interval's width doesn't count.
-    Forked and spawned runs count the same, because they scatter alike (docs/decisions/0007).
+    Forked and spawned runs count the same, because they scatter alike (docs/dev/decisions/0007).
     """
     severities = {warning_raised.severity for warning_raised in warnings}
     if "A" in severities:

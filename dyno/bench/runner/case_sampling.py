@@ -80,14 +80,14 @@ def take_samples(
     device: Device,
     source: SensorSource,
     frames: FrameWriter,
-    place: tuple[int, int] = (0, 1),
+    position: tuple[int, int] = (0, 1),
     framework: Framework | None = None,
 ) -> CaseSamples:
     """Warm up and sample by `rule`; report progress and read the sensors between samples.
 
-    `place`: (number of cases already sampled, total number of cases). `framework`: the framework that `execute` uses.
+    `position`: (cases already sampled, all cases). `framework`: the framework that `execute` uses.
     """
-    before, cases = place
+    before, cases = position
 
     def report(taken: int, expected: int | None) -> None:
         total = None if expected is None else cases * expected  # assumes as many samples for each case

@@ -44,14 +44,14 @@ class CheckedCase:
 
 
 def checked_cases(
-    built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float, dtype: str
+    built: Built, run_samples: CaseSamples, cases: Sequence[SampledCase], flops: float, dtype: str
 ) -> list[CheckedCase]:
     """The cases to check. A run without cases is checked as a whole, with `flops` per execution in `dtype`."""
     if cases:
         return [_of_case(case) for case in cases]
     grown = built.grown if isinstance(built, Growable) else None
     counted_flops = built.counted_flops if isinstance(built, Countable) else None
-    return [CheckedCase(built.execute, own, flops, dtype, grown, counted_flops)]
+    return [CheckedCase(built.execute, run_samples, flops, dtype, grown, counted_flops)]
 
 
 def _of_case(sampled: SampledCase) -> CheckedCase:
@@ -126,10 +126,10 @@ class _CaseChecks:
         device: Device,
         subject: CheckedCase,
         alive: Callable[[], None],
-        found: CheckFindings,
+        findings: CheckFindings,
     ) -> None:
         self._framework, self._device, self._subject = framework, device, subject
-        self._alive, self._found = alive, found
+        self._alive, self._findings = alive, findings
         self._count = subject.taken.samples.executions_per_sample
         self._single_s = statistics.median(subject.taken.samples.samples)
 
@@ -148,7 +148,7 @@ class _CaseChecks:
             except Exception as error:  # noqa: BLE001 - a failed check must not lose the samples
                 reason = f"the check failed: {type(error).__name__}"
             if reason is not None:
-                self._found.unchecked[code] = reason
+                self._findings.unchecked[code] = reason
 
     def _read_count(self) -> int:
         """The executions of a reading, other than a sample's: 20 ms, at most half a sample; two if a sample has one."""
@@ -161,7 +161,7 @@ class _CaseChecks:
         while readings[-1].late and _again(len(readings), began_s):
             reading = self._read(count)
             readings.append(replace(reading, execution_s=reading.execution_s / longer))
-        self._found.add(async_timing(readings))
+        self._findings.add(async_timing(readings))
 
     def _more_executions(self, count: int, execution_s: float) -> None:
         """Compare the executions of a sample with `count`, which took `execution_s`.
@@ -178,7 +178,7 @@ class _CaseChecks:
             growth = WorkGrowth(count / self._count, sample_s, execution_s)
         if not growth.grew:
             growth = self._over_a_wider_span()
-        self._found.add(work_eliminated(growth, "executions"))
+        self._findings.add(work_eliminated(growth, "executions"))
 
     def _over_a_wider_span(self) -> WorkGrowth:
         fewer = max(1, self._count // _SPAN)
@@ -244,7 +244,7 @@ class _CaseChecks:
     def _decides(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> bool:
         """Add a warning if work was eliminated. Returns whether the readings decide the check."""
         growth = self._confirmed(growth, single, several)
-        self._found.add(work_eliminated(growth, "work in one execution"))
+        self._findings.add(work_eliminated(growth, "work in one execution"))
         return growth.grew or growth.telling
 
     def _each_s(self, execute: Callable[[int], None], times: int) -> float:
@@ -274,7 +274,7 @@ class _CaseChecks:
         counted = self._subject.counted_flops() if self._subject.counted_flops else None
         if counted is None:
             return _UNCOUNTED.format(self._framework.name)
-        self._found.add(unit_mismatch(self._subject.flops, counted))
+        self._findings.add(unit_mismatch(self._subject.flops, counted))
         return None
 
     def _read(self, count: int, execute: Callable[[int], None] | None = None) -> DrainReading:

@@ -148,10 +148,10 @@ class _Measured:
 
     first_op_at_s: float
     training: Training | None
-    own: CaseSamples
+    run_samples: CaseSamples
     cases: list[SampledCase]
     clock_hz: float | None
-    found: Verification
+    verification: Verification
     memory_peak: Memory
     peak: dict[str, PeakFigure]
     findings: CheckFindings
@@ -289,10 +289,14 @@ class Run:
 
     @staticmethod
     def _cases_to_check(
-        resolved: ResolvedSpec, built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float | None
+        resolved: ResolvedSpec,
+        built: Built,
+        run_samples: CaseSamples,
+        cases: Sequence[SampledCase],
+        flops: float | None,
     ) -> list[CheckedCase]:
         declared = resolved.workload.flops(resolved.params) if flops is None else flops
-        return checked_cases(built, own, cases, declared, getattr(resolved.params, "dtype", "float32"))
+        return checked_cases(built, run_samples, cases, declared, getattr(resolved.params, "dtype", "float32"))
 
     def _run_checks(self, examined: Sequence[CheckedCase]) -> CheckFindings:
         """Check only the first run: all runs execute the same work."""
@@ -313,14 +317,19 @@ class Run:
         return len(self._device.cores) or len(os.sched_getaffinity(0))
 
     def _assembled(self, work: float, measured: _Measured) -> RunRecord:
-        samples, checked = measured.own.samples, measured.found
+        samples, checked = measured.run_samples.samples, measured.verification
         return RunRecord(
-            summary=self._summary(measured.own, measured, self._phases(measured)),
+            summary=self._summary(measured.run_samples, measured, self._phases(measured)),
             warmup=samples.warmup,
             samples=samples.samples,
             sample_cpu_s=samples.sample_cpu_s,
             work=work,
-            warnings=[*self._found_before, *checked.warnings, *measured.own.disturbances, *measured.findings.raised],
+            warnings=[
+                *self._found_before,
+                *checked.warnings,
+                *measured.run_samples.disturbances,
+                *measured.findings.raised,
+            ],
             unchecked=checked.unchecked | measured.findings.unchecked,
             verified=sorted(checked.verified),
             precision=checked.precision,

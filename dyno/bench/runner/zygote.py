@@ -122,10 +122,10 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def end_adopted(own: Collection[int]) -> None:
-    """Kill and reap every child of this process except `own`, and their orphans. This process must have one thread."""
+def end_adopted(runners: Collection[int]) -> None:
+    """Kill and reap all children of this process except `runners`, and their orphans. It must have one thread."""
     deadline_s = time.monotonic() + _PATIENCE_S
-    while strangers := children_of(os.getpid()) - set(own):
+    while strangers := children_of(os.getpid()) - set(runners):
         for pid in strangers:  # kill all of them before waiting: they may be forking
             with contextlib.suppress(OSError):  # it may be gone, or run as another user
                 os.kill(pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ from dyno.bench.frameworks.interface import Dataset, Trainer
 from dyno.bench.measure.host_noise import HostNoise
 from dyno.bench.measure.sampling import HostClock
 from dyno.bench.training.evaluation import evaluate
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import RunFailed
 from dyno.models.result import CallbackEvent, Epoch
 
@@ -154,23 +154,23 @@ class Epochs:
         return epochs
 
     def _epoch(self, number: int, done: int, spent_s: float) -> Epoch:
-        used_s, in_words = sum(HostClock().cpu_s()), f"in epoch {number + 1}"
+        used_s, when = sum(HostClock().cpu_s()), f"in epoch {number + 1}"
         began_s = time.perf_counter()
         if number > 0:
             self._trainer.shuffle()
         while done < self._steps:
             self._context.report("training", self._before + number * self._steps + done, self._all, "steps")
             count = min(self._chunk, self._steps - done)
-            finite(self._trainer.steps(count), in_words)
+            finite(self._trainer.steps(count), when)
             done += count
         if self._tail:
-            finite(self._trainer.tail(), in_words)
+            finite(self._trainer.tail(), when)
         figures = self._trainer.finish_epoch()
         return Epoch(
             index=number,
             time_s=spent_s + time.perf_counter() - began_s,
             cpu_s=sum(HostClock().cpu_s()) - used_s,
-            loss=finite(figures["loss"], in_words),
+            loss=finite(figures["loss"], when),
             accuracy=figures.get("accuracy"),
             includes_compile=number == 0,
         )
@@ -184,8 +184,8 @@ def watch_cores(context: BuildContext) -> HostNoise:
     return HostNoise(device.cores, HostClock(), package=device.driven_as == "cpu")
 
 
-def finite(loss: float, place: str) -> float:
+def finite(loss: float, when: str) -> float:
     """Return the loss. Raises RunFailed (benchmark, nonfinite_loss) if it isn't finite."""
     if not math.isfinite(loss):
-        raise RunFailed("benchmark", "nonfinite_loss", f"the loss became {loss} {place}")
+        raise RunFailed("benchmark", "nonfinite_loss", f"the loss became {loss} {when}")
     return loss

@@ -1,7 +1,7 @@
-"""Evaluate a model on held-out data: split the data, compute loss and accuracy, and margins over untrained baselines.
+"""Evaluate a model on held-out data: split the data, compute loss and accuracy, and margins over reference predictors.
 
-The seed alone decides which samples are held out. A margin is the advantage of a trained model over an untrained
-baseline. Neighbouring hours and characters are alike, so single values don't count as independent. The evaluation
+The seed alone decides which samples are held out. A margin is the advantage of a trained model over a reference
+predictor. Neighbouring hours and characters are alike, so single values don't count as independent. The evaluation
 therefore cuts the data, in order, into blocks of equal length and applies Student's t to the blocks' mean differences.
 
 Seasons and plays are longer than a block. The differences of neighbouring blocks correlated by up to 0.57, which makes
@@ -60,7 +60,7 @@ def _last(samples: Dataset, count: int) -> tuple[Dataset, Dataset]:
     return replace(samples, starts=kept), replace(samples, starts=held)
 
 
-MAJORITY = "majority_accuracy"  # the baseline that always predicts the test set's most frequent class
+MAJORITY = "majority_accuracy"  # the reference predictor that always names the test set's most frequent class
 
 
 def evaluate(keras: Any, model: Any, trainer: Trainer, samples: Dataset) -> dict[str, float]:
@@ -108,7 +108,7 @@ CONFIDENCE = 0.999
 
 @dataclass(frozen=True)
 class Margin:
-    """`by`: the baseline's mean error minus the model's."""
+    """`by`: the mean error of the reference predictor minus the model's."""
 
     baseline: str
     by: Interval
@@ -119,13 +119,17 @@ class Margin:
         return figures | ({"blocks": self.blocks} if self.by.reason is None else {"reason": self.by.reason})
 
 
-def margins(own: NDArray[np.float64], baselines: Mapping[str, NDArray[np.float64]], shortest: int) -> list[Margin]:
-    """The margin over each baseline. Errors are (values,), in the order of the data; blocks have at least `shortest`.
+def margins(
+    model_errors: NDArray[np.float64], baselines: Mapping[str, NDArray[np.float64]], shortest: int
+) -> list[Margin]:
+    """The margin over each reference predictor. Errors are (values,), in the order of the data.
 
-    The function makes up to 20 blocks. Fewer than 5 give no interval.
+    There are up to 20 blocks, of at least `shortest` values. Fewer than 5 give no interval.
     """
-    count = min(MAX_BLOCKS, len(own) // shortest)
-    return [Margin(name, _interval(errors - own, count, shortest), count) for name, errors in baselines.items()]
+    count = min(MAX_BLOCKS, len(model_errors) // shortest)
+    return [
+        Margin(name, _interval(errors - model_errors, count, shortest), count) for name, errors in baselines.items()
+    ]
 
 
 def _interval(better: NDArray[np.float64], count: int, shortest: int) -> Interval:

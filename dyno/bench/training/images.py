@@ -19,9 +19,9 @@ from dyno.bench.estimates import batch_warnings, data_warnings, step_warnings
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.bench.measure.statistics import wilson_interval
 from dyno.bench.training import evaluation, plots, workload
+from dyno.bench.training.cost import Work, counts_of, estimate_step, estimate_training
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import Optimizer, TrainingParams, new_optimizer
-from dyno.bench.training.schedule import Work, estimate_step, estimate_training, schedule_work
+from dyno.bench.training.workload import Optimizer, TrainingParams, new_optimizer
 from dyno.errors import FieldError, RunFailed
 from dyno.models.device import Device
 from dyno.models.result import ResultWarning
@@ -255,62 +255,50 @@ class Network:
             weights=self.weights,
         )
 
+
+@dataclass(frozen=True)
+class ImageTraining:
+    """The `Workload`'s functions of a training. `network(params)`: a network whose sizes the params may set."""
+
+    network: Callable[[Any], Network]
+
     def flops(self, params: ImageParams) -> float:
         """FLOP of one execution: training steps on full batches."""
-        return self.flops_per_sample * schedule_work(params, self.work(params)).execution
+        network = self.network(params)
+        return network.flops_per_sample * counts_of(params, network.work(params)).execution
 
     def estimate(
         self, params: ImageParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
     ) -> Estimate:
-        return estimate_training(params, device, self.work(params), replicas)
+        return estimate_training(params, device, self.network(params).work(params), replicas)
 
     def lint(self, params: ImageParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
-        work = self.work(params)
+        work = self.network(params).work(params)
         of_device = [] if device is None else step_warnings(estimate_step(params, device, work, replicas), device)
-        return [*data_warnings(params.data), *batch_warnings(schedule_work(params, work).batch, replicas), *of_device]
+        return [*data_warnings(params.data), *batch_warnings(counts_of(params, work).batch, replicas), *of_device]
 
     def build(self, params: ImageParams, context: BuildContext) -> Built:
-        return ModelTraining(params, self._plan(params, context), context)
-
-    def _plan(self, params: ImageParams, context: BuildContext) -> Plan:
-        with context.phase("data"):
-            data = self.load(Settings(data_dir=context.data_dir), params.data)
-            data = data.limited(params.train_samples, params.test_samples)
-            check_recognise(params.recognise, data)
-            classes = np.eye(len(data.classes), dtype=np.float32)
-        target = getattr(params, "target_accuracy", None)
-        keras = context.framework.keras
-        return Plan(
-            make=lambda jit_compile: self.model(keras, params.learning_rate, jit_compile, params.optimizer),
-            train=Dataset(data.train_images, classes[data.train_labels]),
-            test=None if target is None else Dataset(data.test_images, classes[data.test_labels]),
-            target_accuracy=target,
-            data=data.origin,
-            params=data.params,
-            flops_per_sample=self.flops_per_sample,
-            judge=lambda model, trainer: judge_images(data, self.noun, trainer, context, params.recognise),
-        )
+        return ModelTraining(params, _plan(self.network(params), params, context), context)
 
 
-@dataclass(frozen=True)
-class SizedNetwork:
-    """A training whose network depends on the params: `of(params)`."""
-
-    of: Callable[[Any], Network]
-
-    def flops(self, params: Any) -> float:
-        return self.of(params).flops(params)
-
-    def estimate(
-        self, params: Any, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
-    ) -> Estimate:
-        return self.of(params).estimate(params, device, replicas, framework)
-
-    def lint(self, params: Any, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
-        return self.of(params).lint(params, device, replicas)
-
-    def build(self, params: Any, context: BuildContext) -> Built:
-        return self.of(params).build(params, context)
+def _plan(network: Network, params: ImageParams, context: BuildContext) -> Plan:
+    with context.phase("data"):
+        data = network.load(Settings(data_dir=context.data_dir), params.data)
+        data = data.limited(params.train_samples, params.test_samples)
+        check_recognise(params.recognise, data)
+        classes = np.eye(len(data.classes), dtype=np.float32)
+    target = getattr(params, "target_accuracy", None)
+    keras = context.framework.keras
+    return Plan(
+        make=lambda jit_compile: network.model(keras, params.learning_rate, jit_compile, params.optimizer),
+        train=Dataset(data.train_images, classes[data.train_labels]),
+        test=None if target is None else Dataset(data.test_images, classes[data.test_labels]),
+        target_accuracy=target,
+        data=data.origin,
+        params=data.params,
+        flops_per_sample=network.flops_per_sample,
+        judge=lambda model, trainer: judge_images(data, network.noun, trainer, context, params.recognise),
+    )
 
 
 IMAGE_OPTIONS = "accuracy, a picture of the wrong images, the class of one image (`recognise`)"

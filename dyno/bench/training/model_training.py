@@ -30,8 +30,8 @@ from dyno.bench.measure import result_checks, statistics
 from dyno.bench.measure.host_noise import HostNoise
 from dyno.bench.training import checkpoints, evaluation, plots, workload
 from dyno.bench.training.epochs import Callbacks, Epochs, finite, watch_cores
-from dyno.bench.training.params import ONE_BY_ONE, TrainingParams
 from dyno.bench.training.step_checks import FLOAT32, CompiledStep, StepCounter, StepLosses, check_training
+from dyno.bench.training.workload import ONE_BY_ONE, TrainingParams
 from dyno.errors import RunFailed
 from dyno.models.result import DataOrigin, Epoch, ResultWarning, Training, Trial
 
@@ -246,7 +246,7 @@ def _few(samples: Dataset, count: int) -> Dataset:
 class TrainingOutcome:
     """The evaluation of a trained model on held-out data. `training`: fields of `dyno.models.result.Training`.
 
-    `margins`: the advantage over each baseline, unless the model is a classifier.
+    `margins`: the advantage over each reference predictor, unless the model is a classifier.
     """
 
     training: dict[str, Any] = field(default_factory=dict)
@@ -311,7 +311,7 @@ class ModelTraining:
 
     def execute(self, count: int) -> None:
         steps = count * self._trainer.steps_per_execution
-        self._timed.asked += steps
+        self._timed.counted += steps
         loss = self._trainer.steps(steps)
         if self._trains:
             finite(loss, "in the first execution")
@@ -428,7 +428,7 @@ class ModelTraining:
         def step() -> tuple[NDArray[Any], NDArray[Any], float]:
             chosen = trainer.next_batch()
             trainer.finish_epoch()  # so that the running loss covers this step only
-            self._timed.asked += 1
+            self._timed.counted += 1
             loss = trainer.steps(1)
             return *plan.train.batch(chosen), loss
 

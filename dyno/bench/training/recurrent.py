@@ -15,9 +15,9 @@ from pydantic import Field, JsonValue
 
 from dyno.bench import contract, estimates
 from dyno.bench.datasets.loading import SAMPLED, DataKind
+from dyno.bench.training.cost import SampleCounts
 from dyno.bench.training.model_training import ModelTraining, Plan
-from dyno.bench.training.params import TrainingParams
-from dyno.bench.training.schedule import Schedule
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import FieldError
 from dyno.models.device import Device
 from dyno.models.result import ResultWarning
@@ -27,6 +27,7 @@ Recurrence = Literal["auto", "loop", "unrolled"]
 MAX_UNROLLED = 256  # steps; the graph and its build time grow with them
 
 Width = Annotated[int, Field(ge=1, le=65536)]  # of an embedding
+Units = Annotated[int, Field(ge=1, le=8192)]  # of a recurrent layer
 
 
 class RecurrentParams(TrainingParams):
@@ -102,7 +103,7 @@ _WEIGHT_BYTES = 4 * 6  # the weight, its gradient, the optimiser's one or two va
 class RecurrentCost:
     """Inputs of an estimate. `steps`: the time steps of one sample, summed over its recurrent layers."""
 
-    schedule: Schedule
+    counts: SampleCounts
     flops_per_sample: float
     steps: int
     units: int
@@ -125,7 +126,7 @@ def estimate_recurrent_step(cost: RecurrentCost, device: Device, replicas: int) 
     )
     loops = math.ceil(replicas / max(1, len(device.cores))) if kind == "cpu" else 1
     return estimates.StepCost(
-        products_s=cost.schedule.batch * cost.flops_per_sample / rate,
+        products_s=cost.counts.batch * cost.flops_per_sample / rate,
         own_s=loops * cost.steps * (_STEP_S[kind] + cost.weights * _STEP_S_PER_WEIGHT[kind]),
         touched_bytes=cost.data_bytes
         + _states_bytes(cost, max(_STATE_BYTES.values()))
@@ -134,14 +135,17 @@ def estimate_recurrent_step(cost: RecurrentCost, device: Device, replicas: int) 
 
 
 def _states_bytes(cost: RecurrentCost, state_bytes: int) -> int:
-    return cost.schedule.batch * (cost.steps * cost.units * state_bytes + cost.sample_bytes)
+    return cost.counts.batch * (cost.steps * cost.units * state_bytes + cost.sample_bytes)
 
 
 def memory_bytes(cost: RecurrentCost, device: Device, replicas: int, framework: FrameworkName) -> int:
     """Memory of the data, the weights and one step's states."""
-    replica_bytes = cost.data_bytes + cost.all_weights * _WEIGHT_BYTES
     return estimates.held_bytes(
-        device, replicas, once=cost.host_bytes, each=replica_bytes, shared=_states_bytes(cost, _STATE_BYTES[framework])
+        device,
+        replicas,
+        once=cost.host_bytes,
+        per_replica=cost.data_bytes + cost.all_weights * _WEIGHT_BYTES,
+        shared=_states_bytes(cost, _STATE_BYTES[framework]),
     )
 
 
@@ -157,28 +161,24 @@ _NO_QUALITY = "quality figures aren't comparable with the reference"
 
 @dataclass(frozen=True)
 class RecurrentTraining:
-    """`after_s(params, device)`: additional time of one training after its epochs and evaluation.
-
-    `real_sample`: whether the shipped sample is the complete real data set.
-    """
+    """`after_s(params, device)`: additional time of one training after its epochs and evaluation."""
 
     plan: Callable[[Any, contract.BuildContext], Plan]
     cost: Callable[[Any], RecurrentCost]
     after_s: Callable[[Any, Device], float] = lambda params, device: 0.0
-    real_sample: bool = False
 
     def flops(self, params: RecurrentParams) -> float:
         """FLOP of one execution: training steps on full batches, never past the end of an epoch."""
         cost = self.cost(params)
-        return cost.flops_per_sample * cost.schedule.execution
+        return cost.flops_per_sample * cost.counts.execution
 
     def estimate(
         self, params: RecurrentParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
     ) -> contract.Estimate:
         cost = self.cost(params)
         step_s = estimate_recurrent_step(cost, device, replicas).time_s
-        execution_s = cost.schedule.steps * step_s
-        steps = cost.schedule.in_all(params) / cost.schedule.batch
+        execution_s = cost.counts.steps * step_s
+        steps = cost.counts.in_all(params) / cost.counts.batch
         train_s = steps * step_s + params.trials * self.after_s(params, device)
         return contract.Estimate(
             start_s=build_s(cost, device, replicas, params.recurrence) + 2 * execution_s,
@@ -189,7 +189,7 @@ class RecurrentTraining:
 
     def lint(self, params: RecurrentParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
         cost = self.cost(params)
-        kind: DataKind = "real" if self.real_sample and params.data == "sample" else params.data
+        kind: DataKind = "real" if params.data == "sample" else params.data  # the shipped sets are complete
         widths = {name: getattr(params, name) for name in _WIDTHS if hasattr(params, name)}
         of_device = (
             []
@@ -198,7 +198,7 @@ class RecurrentTraining:
         )
         return [
             *estimates.data_warnings(kind, _NO_QUALITY),
-            *estimates.batch_warnings(cost.schedule.batch, replicas),
+            *estimates.batch_warnings(cost.counts.batch, replicas),
             *of_device,
         ]
 

@@ -31,14 +31,14 @@ _SKIPPED, _SKIPPED_SHARE = 32, 1e-3
 
 @dataclass
 class StepCounter:
-    """Counts the steps of one model. `asked`: the steps that the figure counts; the caller adds to it.
+    """Counts the steps of one model. `counted`: the steps that the figure counts; the caller adds to it.
 
     Call `Trainer.sync` before any method, so that the model holds the trained weights.
     """
 
     made_before: int
     weights_before: Sequence[bytes]
-    asked: int = 0
+    counted: int = 0
 
     @classmethod
     def of(cls, model: Any) -> Self:
@@ -48,14 +48,14 @@ class StepCounter:
         """A warning if the optimiser made more or fewer steps. Steps skipped for infinite gradients are allowed."""
         made = _made(model) - self.made_before
         scaled = hasattr(model.optimizer, "inner_optimizer")
-        skipped = _SKIPPED + int(_SKIPPED_SHARE * self.asked) if scaled else 0
-        return execution_checks.steps_mismatch(self.asked, made, skipped)
+        skipped = _SKIPPED + int(_SKIPPED_SHARE * self.counted) if scaled else 0
+        return execution_checks.steps_mismatch(self.counted, made, skipped)
 
     def idle(self, model: Any) -> str | None:
         """The reason why the steps can't be verified, if no weight changed."""
-        if self.asked == 0 or list(self.weights_before) != fingerprints(model):
+        if self.counted == 0 or list(self.weights_before) != fingerprints(model):
             return None
-        return f"none of the {self.asked} timed steps changed a weight"
+        return f"none of the {self.counted} timed steps changed a weight"
 
 
 class StepLosses:

@@ -26,7 +26,7 @@ class Cifar10CnnParams(images.ClassifierParams):
     batch_size: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] = Field(
         128, description="Total over all replicas; default: 128 per replica, as in the reference with 8 replicas"
     )
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 50
+    epochs: workload.EpochCount = 50
     filters: list[images.Channels] = Field([*_FILTERS], min_length=4, max_length=4, description=images.FILTERS)
     dense_units: images.Units = Field(_DENSE_UNITS, description=images.DENSE_UNITS)
     dropout_rates: list[images.Rate] = Field(
@@ -103,7 +103,7 @@ _IMAGE = "One test image; the article doesn't say which."
 
 
 WORKLOAD = workload.training_workload(
-    images.SizedNetwork(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
+    images.ImageTraining(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
     "cifar10_cnn",
     "Training a convolutional network on CIFAR-10's photographs",
     Cifar10CnnParams,

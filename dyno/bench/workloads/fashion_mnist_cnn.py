@@ -22,7 +22,7 @@ _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25,
 
 class FashionMnistCnnParams(images.ClassifierParams):
     batch_size: Annotated[int, Field(ge=1, le=image_sets.TRAIN_SAMPLES)] = Field(1024, description=images.BATCH_SIZE)
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 15
+    epochs: workload.EpochCount = 15
     filters: list[images.Channels] = Field([*_FILTERS], min_length=3, max_length=3, description=images.FILTERS)
     dense_units: images.Units = Field(_DENSE_UNITS, description=images.DENSE_UNITS)
     dropout_rates: list[images.Rate] = Field(
@@ -79,7 +79,7 @@ _DOUBT = (
 
 
 WORKLOAD = workload.training_workload(
-    images.SizedNetwork(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
+    images.ImageTraining(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
     "fashion_mnist_cnn",
     "Training a convolutional network on Fashion-MNIST's pictures of clothes",
     FashionMnistCnnParams,

@@ -20,8 +20,7 @@ from dyno.bench.datasets import imdb, loading
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.bench.measure.statistics import wilson_interval
 from dyno.bench.references import CPU, GPU, INTRODUCTION, TPU
-from dyno.bench.training import evaluation, model_training, recurrent, schedule, workload
-from dyno.bench.training.params import LEARNING_RATE, new_optimizer
+from dyno.bench.training import cost, evaluation, model_training, recurrent, workload
 from dyno.errors import FieldError
 from dyno.settings import Settings
 
@@ -41,7 +40,7 @@ def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) ->
         ]
     )
     model.compile(
-        optimizer=new_optimizer(keras, params.optimizer, params.learning_rate),
+        optimizer=workload.new_optimizer(keras, params.optimizer, params.learning_rate),
         loss="binary_crossentropy",
         metrics=["accuracy"],
         jit_compile=jit_compile,
@@ -116,8 +115,8 @@ class ImdbLstmParams(recurrent.RecurrentParams):
     tests_accuracy: ClassVar[bool] = True
 
     batch_size: Annotated[int, Field(ge=1, le=REVIEWS)] = 64
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 20
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description=LEARNING_RATE)
+    epochs: workload.EpochCount = 20
+    learning_rate: workload.LearningRate = 1e-3
     words: Annotated[int, Field(ge=10, le=88_587)] = Field(
         15_000, description="Vocabulary: the most frequent words; others count as unknown"
     )
@@ -125,7 +124,7 @@ class ImdbLstmParams(recurrent.RecurrentParams):
         250, description="Words per review: longer reviews keep their last words, shorter ones are padded"
     )
     embedding: recurrent.Width = 32
-    units: Annotated[int, Field(ge=1, le=8192)] = 100
+    units: recurrent.Units = 100
     train_samples: Annotated[int, Field(ge=1, le=REVIEWS)] | None = Field(
         None, description="Maximum training samples; null: all"
     )
@@ -158,7 +157,7 @@ def _cost(params: ImdbLstmParams) -> recurrent.RecurrentCost:
     kernels = 4 * params.units * (params.embedding + params.units)
     review_bytes = params.length * 4
     return recurrent.RecurrentCost(
-        schedule=schedule.schedule_epochs(params, train, test),
+        counts=cost.counts_of_epochs(params, train, test),
         flops_per_sample=flops_per_sample(params),
         steps=params.length,
         units=params.units,

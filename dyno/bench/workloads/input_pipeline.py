@@ -34,7 +34,7 @@ from dyno.bench.estimates import batch_warnings, data_warnings, held_bytes, step
 from dyno.bench.frameworks.interface import Dataset
 from dyno.bench.measure.result_checks import INPUT_LIMIT, constant_data, input_bound, synthetic_data
 from dyno.bench.measure.warnings import warning
-from dyno.bench.training import schedule, step_checks, workload
+from dyno.bench.training import cost, step_checks, workload
 from dyno.bench.training.images import ImageParams, Network
 from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.bench.workloads.mnist_cnn import DIGITS
@@ -252,7 +252,7 @@ class FedTraining:
 
     def execute(self, count: int) -> None:
         """Take every batch from the pipeline and leave as many batches ready as before."""
-        self._timed.asked += count
+        self._timed.counted += count
         step, waited_s, made_before_s, began_s = self._step, 0.0, self._feed.made_in_s, time.perf_counter()
         loss = 0.0
         with self._feed as feed:
@@ -283,7 +283,11 @@ class FedTraining:
             synthetic_data(self._origin, _DECODING),
         )
         return contract.Verification(
-            warnings=[*self._losses.warnings(), *checked.warnings, *(each for each in of_run if each is not None)],
+            warnings=[
+                *self._losses.warnings(),
+                *checked.warnings,
+                *(raised for raised in of_run if raised is not None),
+            ],
             verified=frozenset(checked.verified),
             unchecked=checked.unchecked,
             precision=checked.precision,
@@ -309,7 +313,7 @@ class FedTraining:
         )
 
     def _execute_resident(self, count: int) -> None:
-        self._timed.asked += count
+        self._timed.counted += count
         loss = 0.0
         for _ in range(count):
             loss = self._step.train(self._resident)
@@ -348,7 +352,7 @@ class FedTraining:
             with self._feed as feed:
                 inputs, targets = feed.take()
                 feed.settle()
-            self._timed.asked += 1
+            self._timed.counted += 1
             self._step.train(self._step.placed(inputs, targets))
             return inputs, self._train.targets[self._feed.taken], None
 
@@ -448,7 +452,7 @@ def estimate(
 ) -> contract.Estimate:
     """Time of both cases; memory of all images (as files or float32) and of the batches made ahead."""
     work = params.network.work(params.as_training)
-    step = schedule.estimate_step(params.as_training, device, work, 1)
+    step = cost.estimate_step(params.as_training, device, work, 1)
     values, file_s = work.sample_bytes, _file_s(params)
     float_bytes = 4 * values
     kept = float_bytes if params.source == "memory" else values * max(1, params.file_scale**2 // _SMALLER)
@@ -460,7 +464,7 @@ def estimate(
             device,
             1,
             once=params.train_samples * (values + kept) + (params.prefetch + 1) * batch_bytes,
-            each=2 * batch_bytes + _BYTES_PER_WEIGHT * work.weights,
+            per_replica=2 * batch_bytes + _BYTES_PER_WEIGHT * work.weights,
             shared=params.batch_size * work.step_bytes_per_sample,
         ),
         executions_s=executions_s,
@@ -477,7 +481,7 @@ def lint(params: InputPipelineParams, device: Device | None = None, replicas: in
     of_device = []
     if device is not None:
         work = params.network.work(params.as_training)
-        of_device = step_warnings(schedule.estimate_step(params.as_training, device, work, 1), device)
+        of_device = step_warnings(cost.estimate_step(params.as_training, device, work, 1), device)
     of_images = data_warnings(params.data, "its images may decode faster or slower")
     return [*of_images, *batch_warnings(params.batch_size, 1), *of_device]
 

@@ -13,204 +13,32 @@ measures and verifies the cases one by one.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from dyno.bench import contract, estimates, references
+from dyno.bench import contract, references
 from dyno.bench.measure import correctness, result_checks
 from dyno.bench.measure.warnings import OUTPUT_CODES, warning
-from dyno.errors import FieldError, RunFailed
+from dyno.bench.workloads._matmul_params import (
+    LARGEST,
+    Int8,
+    MatmulParams,
+    as_tf32,
+    estimate,
+    flops,
+    generator,
+    integers,
+    normal,
+    refuses,
+    rotation,
+    signed_hartley,
+)
+from dyno.errors import RunFailed
 from dyno.models.device import Device
 from dyno.models.result import Precision, ResultWarning
-from dyno.models.spec import FrameworkName
 
-Int8 = NDArray[np.int8]
-LARGEST = 127  # magnitude of int8 operands; like quantisation, they exclude -128
-LONGEST = (2**31 - 1) // LARGEST**2  # longest inner side whose sums fit in int32
-_BLOCK_ELEMENTS = 1 << 20  # build the index in blocks that fit in the cache
-
-
-def generator(seed: int) -> np.random.Generator:
-    """A fast generator. Its stream depends on `seed` alone, so all runs of a job use the same data."""
-    return np.random.Generator(np.random.SFC64(seed))
-
-
-def normal(rows: int, columns: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """N(0, 1), rows x columns, float32."""
-    return random.standard_normal((rows, columns), dtype=np.float32)
-
-
-def integers(rows: int, columns: int, random: np.random.Generator) -> Int8:
-    """Uniform over -127 to 127, rows x columns, int8."""
-    return random.integers(-LARGEST, LARGEST, (rows, columns), dtype=np.int8, endpoint=True)
-
-
-def as_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Round to the 11 significant bits that TF32 keeps, ties to even.
-
-    A device that multiplies in TF32 doesn't round these values further. It would round other values with the same error
-    in every product of a chain, and these errors would add up.
-    """
-    bits = values.view(np.uint32)
-    return ((bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(np.float32)
-
-
-def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """An orthogonal n x n matrix in O(n²): Hartley's cas(2πij/n)/√n with random column signs, float32.
-
-    An orthogonal matrix keeps the rms of a chain constant at any length. The random signs keep the powers of the matrix
-    from cycling, because Hartley's matrix is its own inverse. A QR decomposition of the same size costs O(n³).
-    """
-    angles = 2 * np.pi * np.arange(n) / n
-    cas = ((np.cos(angles) + np.sin(angles)) / np.sqrt(n)).astype(np.float32)
-    signs = random.choice(np.array([-1, 1], dtype=np.float32), n)
-    columns = np.arange(n, dtype=np.int64)
-    matrix = np.empty((n, n), dtype=np.float32)
-    block = max(1, _BLOCK_ELEMENTS // n)
-    for first in range(0, n, block):
-        rows = np.arange(first, min(first + block, n), dtype=np.int64)
-        np.take(cas, np.outer(rows, columns) % n, out=matrix[first : first + len(rows)], mode="clip")
-        matrix[first : first + len(rows)] *= signs
-    return matrix
-
-
-ITEM_BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
-
-Size = Annotated[int, Field(ge=1, le=1 << 24)]
-Sides = Annotated[list[Size], Field(min_length=3, max_length=3)]  # [m, k, n]
-_ONE_SIZE = 4096
-
-
-class MatmulParams(contract.Params):
-    how: ClassVar[frozenset[str]] = frozenset({"mode", "dtype"})
-
-    n: Size = Field(_ONE_SIZE, description="Columns of the product; without m and k, the side of square operands")
-    m: Size | None = Field(None, description="Rows of the product; requires k and n")
-    k: Size | None = Field(None, description="Inner side; requires m and n")
-    repeats: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="Products per execution; null: 1, 10 or 100, so that the device takes about 0.1 s or less"
-    )
-    sizes: Annotated[list[Size | Sides], Field(min_length=1, max_length=32)] | None = Field(
-        None, description="Several products instead of n, m and k: each is n or [m, k, n] and is measured in turn"
-    )
-    dtype: Literal["float32", "tf32", "bfloat16", "float16", "int8"] = Field(
-        "float32", description="tf32: on GPUs that support it; int8: summed in int32"
-    )
-    mode: Literal["chain", "dispatch"] = Field("chain", description="Rectangular and int8 products need dispatch")
-
-    def conflicts(self) -> list[FieldError]:
-        errors = self._dtype_conflicts()
-        if self.sizes is None:
-            return [*errors, *self.size_conflicts()]
-        if self.m is not None or self.k is not None or self.n != _ONE_SIZE:
-            errors.append(FieldError("/sizes", "excess", "give either sizes or n, m and k"))
-        labels = [size.label for size in self.each]
-        for number, size in enumerate(self.each):
-            if of_size := size.size_conflicts():
-                errors.append(FieldError(f"/sizes/{number}", of_size[0].code, of_size[0].detail))
-            if size.label in labels[:number]:
-                errors.append(FieldError(f"/sizes/{number}", "twice", f"duplicate size {size.label}"))
-        return errors
-
-    def size_conflicts(self) -> list[FieldError]:
-        """Conflicts of a single size with the other parameters."""
-        return [*self._shape_conflicts(), *self._length_conflicts()]
-
-    def _dtype_conflicts(self) -> list[FieldError]:
-        if self.dtype != "int8":
-            return []
-        errors = []
-        if self.mode == "chain":
-            errors.append(FieldError("/mode", "not-chained", 'int8 products can\'t be chained; use "mode": "dispatch"'))
-        if (longest := max(size.sides[1] for size in self.each)) > LONGEST:
-            detail = f"sums of {longest} int8 products can overflow int32; at most {LONGEST}"
-            errors.append(FieldError("/k" if self.k else "/sizes" if self.sizes else "/n", "overflow", detail))
-        return errors
-
-    def _length_conflicts(self) -> list[FieldError]:
-        """Refuse chains so long that their normal rounding errors could hide any mistake."""
-        if self.mode == "dispatch" or self.dtype == "int8":
-            return []
-        if (self.repeats or 1) <= self._verifiable:
-            return []
-        detail = f"a {self.dtype} chain with n = {self.n} can be verified up to {self._verifiable} products"
-        return [FieldError("/repeats", "unverifiable", detail)]
-
-    @property
-    def _verifiable(self) -> int:
-        """The number of products of the longest chain whose rounding errors hide no mistake."""
-        of_one = correctness.tolerance(self.dtype, inner=self.n, products=1)
-        return math.floor((correctness.MAX_TOLERANCE / of_one) ** 2)
-
-    def on(self, device: Device | None) -> Self:
-        """These params with the `repeats` that hide the cost of a call at the device's expected speed.
-
-        There are three numbers, so that devices of one model get the same one, however their clocks wander.
-        """
-        if self.repeats is not None:
-            return self
-        m, k, n = self.sides
-        in_float32 = self.model_copy(update={"dtype": "float32"})  # so that all precisions get the same work
-        product_s = 2.0 * m * n * k / _expected_flop_per_s(in_float32, device) if device is not None else 0.0
-        many = [count for count in _REPEATS if count * product_s <= _EXECUTION_S]
-        unlimited = self.mode == "dispatch" or self.dtype == "int8"
-        able = [count for count in many if unlimited or count <= self._verifiable]
-        return self.model_copy(update={"repeats": max(able, default=1)})
-
-    def _shape_conflicts(self) -> list[FieldError]:
-        if self.m is None and self.k is None:
-            return []
-        set_sides = {name for name in ("m", "k", "n") if getattr(self, name) is not None} & self.model_fields_set
-        absent = [name for name in ("m", "k", "n") if name not in set_sides]
-        if absent:
-            return [FieldError(f"/{name}", "missing", "give m, k and n together, or n alone") for name in absent]
-        unequal = [name for name in ("m", "k") if getattr(self, name) != self.n]
-        if self.mode == "chain" and unequal:
-            detail = 'a chain needs m = k = n; for rectangular products use "mode": "dispatch"'
-            return [FieldError(f"/{name}", "not-square", detail) for name in unequal]
-        return []
-
-    @property
-    def item_bytes(self) -> int:
-        """Bytes of one element."""
-        return ITEM_BYTES[self.dtype]
-
-    @property
-    def sides(self) -> tuple[int, int, int]:
-        """(M, K, N) of M x K times K x N; the first of several sizes."""
-        if self.sizes is not None:
-            return self.each[0].sides
-        return (self.m or self.n, self.k or self.n, self.n)
-
-    @property
-    def label(self) -> str:
-        """The size in a metric's name: MxKxN."""
-        return "x".join(str(side) for side in self.sides)
-
-    @property
-    def product_bytes(self) -> int:
-        """Bytes of one element of the product."""
-        return 4 if self.dtype == "int8" else self.item_bytes
-
-    @property
-    def each(self) -> list[Self]:
-        """These params once for each size."""
-        if self.sizes is None:
-            return [self]
-        alone = self.model_copy(update={"sizes": None})
-        return [alone.model_copy(update=_sides(size)) for size in self.sizes]
-
-
-def _sides(size: int | list[int]) -> dict[str, int | None]:
-    if isinstance(size, int):
-        return {"m": None, "k": None, "n": size}
-    return dict(zip(("m", "k", "n"), size, strict=True))
-
-
-_REPEATS, _EXECUTION_S = (1, 10, 100), 0.1
 _ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors scatter too much to identify a precision; a product may be exact
 # With fewer values, half may be equal by chance among thousands of operands: an int8 row may have eight numbers.
 _ENOUGH_VALUES = 64
@@ -603,91 +431,11 @@ def _worst(precisions: Sequence[Precision]) -> Precision | None:
     return max(wrong or identified or precisions, key=lambda precision: precision.rel_error or 0.0, default=None)
 
 
-_ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, per accelerator; half a typical rate
-_NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
-_INT8_ON_CPU = 0.5  # of the float32 rate; measured 0.8 to 1.0 with AVX-512 VNNI, probably less without
-_EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
-START_S = 0.2  # the device, tracing and compiling; measured 0.1 to 0.3 s on a CPU
-_REACHED = 0.6  # share of the peak that a large product reaches; published: 0.8 to 0.9
-_ASSUMED_LAST_CACHE_BYTES = 128 << 20  # larger than the cache of any device in peaks.csv
-_SMALL_CACHE_BYTES = 4 << 20  # smaller than the cache of any device in use
-_TF32_FROM = 80  # compute capability 8.0, Ampere
-_MAX_ROTATION = 4096  # pairs of operands; dispatch dominates smaller products anyway
-
-
-def flops(params: MatmulParams) -> float:
-    """2·M·N·K for each of the `repeats` products of one execution; of several sizes, the first counts.
-
-    If the device decides about `repeats`, the run itself reports the figure.
-    """
-    m, k, n = params.sides
-    return 2.0 * m * n * k * (params.repeats or 1)
-
-
-def _expected_flop_per_s(params: MatmulParams, device: Device) -> float:
-    """A share of the device's peak, or an assumed rate."""
-    assumed = {kind: rate * _share(params, device) for kind, rate in _ASSUMED_FLOP_PER_S.items()}
-    return estimates.rate_flop_per_s(device, params.dtype, _REACHED, assumed)
-
-
-def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
-    """The number of pairs of operands in `dispatch`: they fill twice the last-level cache, so none stays cached."""
-    m, k, n = params.sides
-    pair_bytes = (m * k + k * n) * params.item_bytes
-    pairs = math.ceil(2 * (last_cache_bytes or _ASSUMED_LAST_CACHE_BYTES) / pair_bytes)
-    return min(max(2, pairs), _MAX_ROTATION)
-
-
-def estimate(
-    params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
-) -> contract.Estimate:
-    """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
-    products = [_of_one(size.on(device), device) for size in params.each]
-    memory_bytes = sum(one.memory_bytes for one in products) + estimates.runtime_bytes(device)
-    executions_s = tuple(seconds for one in products for seconds in one.executions_s)
-    return contract.Estimate(sum(one.start_s for one in products) + START_S, memory_bytes, executions_s=executions_s)
-
-
-def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
-    m, k, n = params.sides
-    item = params.item_bytes
-    operands = m * k + k * n
-    pairs = rotation(params, device.last_cache_bytes) if params.mode == "dispatch" else 1
-    on_device = pairs * operands * item + 2 * m * n * params.product_bytes
-    making = operands * 4  # float32 on the host, before the cast
-    checking = operands * 4 + k * n * 8 + m * n * 4  # read back, one operand in float64
-    on_host = max(making, checking)
-    execution_s = flops(params) / _expected_flop_per_s(params, device)
-    if device.driven_as == "cpu":
-        on_device += on_host
-    start_s = 2 * execution_s + pairs * operands * 2e-8
-    return contract.Estimate(start_s, on_device, executions_s=(execution_s,))
-
-
-def _share(params: MatmulParams, device: Device) -> float:
-    """Share of the float32 rate if the peak for the dtype is unknown."""
-    if device.driven_as != "cpu":
-        return 1.0
-    if params.dtype == "bfloat16" and not _NATIVE_BFLOAT16 & set(device.isa):
-        return _EMULATED
-    return _INT8_ON_CPU if params.dtype == "int8" else 1.0
-
-
-def refuses(params: MatmulParams, device: Device) -> list[FieldError]:
-    """Refuses TF32 except on NVIDIA GPUs with compute capability 8.0 or higher."""
-    capability = next((flag for flag in device.isa if flag.startswith("sm_")), None)
-    old = capability is not None and int(capability.removeprefix("sm_")) < _TF32_FROM
-    if params.dtype != "tf32" or (device.kind == "gpu" and not old):
-        return []
-    detail = f"{device.called} has no tf32; it needs an NVIDIA GPU with compute capability 8.0 or higher"
-    return [FieldError("/dtype", "dtype_unsupported", detail)]
-
-
 def build(params: MatmulParams, context: contract.BuildContext) -> contract.Built:
     """Raises RunFailed (unsupported, dtype_unsupported) on a device that lacks the dtype."""
     if context.device is not None and (refused := refuses(params, context.device)):
         raise RunFailed("unsupported", refused[0].code, refused[0].detail)
-    sizes = [size.on(context.device) for size in params.each]
+    sizes = [size.on(context.device) for size in params.by_size]
     built = [_built(size, context) for size in sizes]
     for products in built:
         products.chosen = params.repeats is None
@@ -702,10 +450,13 @@ def _built(params: MatmulParams, context: contract.BuildContext) -> Chain | Disp
     return kind(params, flops(params), rotation(params, last_cache_bytes), context)
 
 
+_SMALL_CACHE_BYTES = 4 << 20  # smaller than the cache of any device in use
+
+
 def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
     """Warnings that follow from the sizes. The run itself finds out whether the device's cache holds the operands."""
-    sides = [side for size in params.each for side in size.sides]
-    small = next((raised for size in params.each if (raised := _small(size))), None)
+    sides = [side for size in params.by_size for side in size.sides]
+    small = next((raised for size in params.by_size if (raised := _small(size))), None)
     on_tpu = device is not None and device.kind == "tpu"
     uneven = result_checks.width_uneven({str(side): side for side in sides}) if on_tpu else None
     return [raised for raised in (result_checks.pow2_only(sides), small, uneven) if raised is not None]
@@ -767,7 +518,7 @@ WORKLOAD = contract.Workload(
     references=REFERENCES,
     refuses=refuses,
     metrics_of=metrics_of,
-    cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.each),
+    cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.by_size),
     executions=lambda params: _execution(params.repeats or 1),
     smoke=contract.Smoke({"n": 64, "repeats": 4}),
     bench={"n": 2048, "repeats": 5},

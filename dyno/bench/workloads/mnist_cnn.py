@@ -56,7 +56,7 @@ DIGITS = digits()
 
 class MnistCnnParams(images.ClassifierParams):
     batch_size: Annotated[int, Field(ge=1, le=image_sets.TRAIN_SAMPLES)] = Field(1024, description=images.BATCH_SIZE)
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 10
+    epochs: workload.EpochCount = 10
     filters: list[images.Channels] = Field([*_FILTERS], min_length=2, max_length=2, description=images.FILTERS)
     dense_units: images.Units = Field(_DENSE_UNITS, description=images.DENSE_UNITS)
     dropout_rates: list[images.Rate] = Field(
@@ -76,7 +76,7 @@ def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) ->
 
 
 WORKLOAD = workload.training_workload(
-    images.SizedNetwork(lambda params: digits(params.filters, params.dense_units, params.dropout_rates)),
+    images.ImageTraining(lambda params: digits(params.filters, params.dense_units, params.dropout_rates)),
     "mnist_cnn",
     "Training a small convolutional network on MNIST's handwritten digits",
     MnistCnnParams,

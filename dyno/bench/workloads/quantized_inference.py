@@ -39,8 +39,16 @@ from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer, compil
 from dyno.bench.measure import result_checks, statistics
 from dyno.bench.measure.warnings import OUTPUT_CODES
 from dyno.bench.training.checkpoints import load_weights
-from dyno.bench.training.images import ImageParams, Network, check_recognise, judge_images, recognise_image
+from dyno.bench.training.images import (
+    ImageParams,
+    ImageTraining,
+    Network,
+    check_recognise,
+    judge_images,
+    recognise_image,
+)
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.bench.training.workload import EpochCount
 from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.bench.workloads.mnist_cnn import DIGITS
 from dyno.errors import FieldError, RunFailed
@@ -359,7 +367,7 @@ class QuantizedInferenceParams(ImageParams):
     batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
         256, description="Batch size of the throughput and of the training"
     )
-    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(3, description="Training epochs; leave out with `weights`")
+    epochs: EpochCount = Field(3, description="Training epochs; leave out with `weights`")
     jit_compile: JitCompile = Field(False, description="For the training, whose speed isn't measured here")
     engine: Engine | None = Field(
         None,
@@ -410,7 +418,7 @@ def estimate(
     params: QuantizedInferenceParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Estimate:
     """The training, if any, and four cases with short calls."""
-    trained = params.network.estimate(params, device, replicas, framework)
+    trained = ImageTraining(lambda params: params.network).estimate(params, device, replicas, framework)
     train_s = trained.train_s if params.weights is None else 0.0  # zero without a full training
     return Estimate(_CONVERSION_S, trained.memory_bytes, train_s, _CASES * (_CALL_S,))
 

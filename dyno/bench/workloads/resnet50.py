@@ -22,9 +22,9 @@ from dyno.bench.frameworks.interface import Dataset, JitCompile, compiled_total
 from dyno.bench.measure.result_checks import constant_data, output_nonfinite, result_incorrect
 from dyno.bench.measure.warnings import OUTPUT_CODES, warning
 from dyno.bench.training.checkpoints import load_weights
+from dyno.bench.training.cost import Work, counts_of, estimate_step, estimate_training
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, TrainingParams, new_optimizer
-from dyno.bench.training.schedule import Work, estimate_step, estimate_training, schedule_work
+from dyno.bench.training.workload import LearningRate, OptimizerName, TrainingParams, new_optimizer
 from dyno.errors import FieldError
 from dyno.models.device import Device
 from dyno.models.result import DataOrigin, ResultWarning
@@ -86,8 +86,8 @@ def _version_1_5(keras: Any, image_size: int, classes: int) -> Any:
     values = layers.ReLU()(normalised(images, channels, kernel, 2))
     values = layers.MaxPooling2D(3, 2, padding="same")(values)
     for stage, (narrow, blocks) in enumerate(_STAGES):
-        for place in range(blocks):
-            values = block(values, narrow, 2 if stage > 0 and place == 0 else 1, widens=place == 0)
+        for number in range(blocks):
+            values = block(values, narrow, 2 if stage > 0 and number == 0 else 1, widens=number == 0)
     return keras.Model(images, layers.Dense(classes)(layers.GlobalAveragePooling2D()(values)))
 
 
@@ -225,8 +225,8 @@ _REACHED = 0.35  # share of the float32 peak on a CPU
 
 class Resnet50Params(TrainingParams):
     batch_size: Annotated[int, Field(ge=1, le=4096)] = Field(32, description="Total over all replicas")
-    optimizer: Optimizer = Field("sgd", description=OPTIMIZERS)
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(0.01, description=LEARNING_RATE)
+    optimizer: OptimizerName = "sgd"
+    learning_rate: LearningRate = 0.01
     mode: Literal["train", "inference"] = "train"
     version: Version = Field(
         "v1", description="v1: Keras' network; v1.5: stride in the 3 x 3 convolutions, as in most published figures"
@@ -288,7 +288,7 @@ def flops(params: Resnet50Params) -> float:
     """FLOP of one execution: training steps on full batches, or one forward pass of a batch."""
     if params.mode == "inference":
         return params.forward_flops * params.batch_size
-    return 3 * params.forward_flops * schedule_work(params, _work(params)).execution
+    return 3 * params.forward_flops * counts_of(params, _work(params)).execution
 
 
 def estimate(
@@ -340,7 +340,7 @@ def build(params: Resnet50Params, context: contract.BuildContext) -> contract.Bu
 def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
     random = warning("SYNTHETIC_DATA", "The images are random: only the speed is meaningful.")
     work = _work(params)
-    warnings = [random, *estimates.batch_warnings(schedule_work(params, work).batch, replicas)]
+    warnings = [random, *estimates.batch_warnings(counts_of(params, work).batch, replicas)]
     if device is None or params.mode == "inference":
         return warnings
     return [*warnings, *estimates.step_warnings(estimate_step(params, device, work, replicas), device)]

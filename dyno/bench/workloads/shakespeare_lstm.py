@@ -30,8 +30,7 @@ from pydantic import Field, JsonValue
 from dyno.bench.contract import BuildContext, MetricSpec
 from dyno.bench.datasets import shakespeare
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
-from dyno.bench.training import evaluation, model_training, recurrent, schedule, workload
-from dyno.bench.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
+from dyno.bench.training import cost, evaluation, model_training, recurrent, workload
 from dyno.errors import FieldError
 from dyno.models.device import Device
 from dyno.settings import Settings
@@ -74,8 +73,8 @@ class CharacterReader:
 
         def step(character: Any, states: Any) -> tuple[Any, Any]:
             value, after = embedding(character), []
-            for place, layer in enumerate(cells):
-                value, states_of_layer = layer.cell(value, [states[2 * place], states[2 * place + 1]])
+            for number, layer in enumerate(cells):
+                value, states_of_layer = layer.cell(value, [states[2 * number], states[2 * number + 1]])
                 after += states_of_layer
             return dense(value), ops.stack(after)
 
@@ -110,7 +109,7 @@ def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitC
         ]
     )
     model.compile(
-        optimizer=new_optimizer(keras, params.optimizer, params.learning_rate),
+        optimizer=workload.new_optimizer(keras, params.optimizer, params.learning_rate),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
         jit_compile=jit_compile,
@@ -225,13 +224,13 @@ class ShakespeareLstmParams(recurrent.RecurrentParams):
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(
         128, description="Total over all replicas; default: 128 per replica, as in the reference"
     )
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 10
+    epochs: workload.EpochCount = 10
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 100
-    optimizer: Optimizer = Field("rmsprop", description=OPTIMIZERS)
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-2, description=LEARNING_RATE)
+    optimizer: workload.OptimizerName = "rmsprop"
+    learning_rate: workload.LearningRate = 1e-2
     window: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="Characters per sample")
     embedding: recurrent.Width = 512
-    units: Annotated[int, Field(ge=1, le=8192)] = 512
+    units: recurrent.Units = 512
     test_samples: Annotated[int, Field(ge=1)] | None = Field(None, description="Maximum test windows; null: all")
     generate: Annotated[int, Field(ge=0, le=100_000)] = Field(1000, description="Characters to write after training")
     prompt: Annotated[str, Field(min_length=1, max_length=200)] = Field(
@@ -290,7 +289,7 @@ def _cost(params: ShakespeareLstmParams) -> recurrent.RecurrentCost:
     tested = params.test_samples or (shakespeare.CHARACTERS - shakespeare.TRAIN_CHARACTERS) // params.window
     validated = params.validated_characters // params.window
     return recurrent.RecurrentCost(
-        schedule=schedule.schedule_steps(params, params.steps_per_epoch, validated, tested),
+        counts=cost.counts_of_steps(params, params.steps_per_epoch, validated, tested),
         flops_per_sample=flops_per_sample(params),
         steps=_LAYERS * params.window,
         units=params.units,
@@ -306,7 +305,7 @@ _METRICS = (
     *workload.TRAINING_METRICS,
     MetricSpec("time_per_character", "s", "lower", "Training time of one character of a window", amount="character"),
 )
-TRAINING = recurrent.RecurrentTraining(plan, _cost, after_s=_passage_s, real_sample=True)
+TRAINING = recurrent.RecurrentTraining(plan, _cost, after_s=_passage_s)
 WORKLOAD = workload.training_workload(
     TRAINING,
     "shakespeare_lstm",

@@ -29,8 +29,7 @@ from dyno.bench.datasets import weather
 from dyno.bench.datasets.weather import HOURS, SIGNALS, TRAIN_HOURS
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.bench.references import CPU, GPU, HARNESS, TPU
-from dyno.bench.training import evaluation, model_training, plots, recurrent, schedule, workload
-from dyno.bench.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
+from dyno.bench.training import cost, evaluation, model_training, plots, recurrent, workload
 from dyno.errors import FieldError
 from dyno.settings import Settings
 
@@ -106,7 +105,7 @@ def weather_model(keras: Any, signals: int, params: WeatherGruParams, jit_compil
         ]
     )
     model.compile(
-        optimizer=new_optimizer(keras, params.optimizer, params.learning_rate),
+        optimizer=workload.new_optimizer(keras, params.optimizer, params.learning_rate),
         loss=loss_after(keras, params.warmup_steps),
         jit_compile=jit_compile,
     )
@@ -225,21 +224,21 @@ _READING_BYTES = 50_000_000  # the file as text
 
 class WeatherGruParams(recurrent.RecurrentParams):
     batch_size: Annotated[int, Field(ge=1, le=8192)] = 256
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 10
+    epochs: workload.EpochCount = 10
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 10
-    optimizer: Optimizer = Field("rmsprop", description=OPTIMIZERS)
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description=LEARNING_RATE)
+    optimizer: workload.OptimizerName = "rmsprop"
+    learning_rate: workload.LearningRate = 1e-3
     window: Annotated[int, Field(ge=2, le=8192)] = Field(1344, description="Hours per sample; 1344 are eight weeks")
     warmup_steps: Annotated[int, Field(ge=0, le=8191)] = Field(
         50, description="First steps of each window, excluded from the loss"
     )
     horizon_h: Annotated[int, Field(ge=1, le=720)] = Field(24, description="Hours to forecast ahead")
-    units: Annotated[int, Field(ge=1, le=8192)] = 512
+    units: recurrent.Units = 512
     validation_share: Annotated[float, Field(ge=0, le=0.5)] = Field(
         0.1, description="Share of the training hours held out for validation, from the end"
     )
-    early_stopping_patience: Annotated[int, Field(ge=1, le=1000)] | None = 5
-    reduce_lr_patience: Annotated[int, Field(ge=1, le=1000)] | None = 1
+    early_stopping_patience: workload.EpochCount | None = 5
+    reduce_lr_patience: workload.EpochCount | None = 1
     best_weights: bool = True
 
     def conflicts(self) -> list[FieldError]:
@@ -276,7 +275,7 @@ def _cost(params: WeatherGruParams) -> recurrent.RecurrentCost:
     weights = 3 * params.units * (len(SIGNALS) + params.units)
     counted = params.window - params.warmup_steps  # hours that each further window adds
     return recurrent.RecurrentCost(
-        schedule=schedule.schedule_steps(
+        counts=cost.counts_of_steps(
             params,
             params.steps_per_epoch,
             validated=math.ceil(params.validated_hours / counted),
@@ -321,7 +320,7 @@ WORKLOAD = workload.training_workload(
     "weather",
     REFERENCES,
     smoke=workload.training_smoke(
-        {"batch_size": 8, "steps_per_epoch": 2, "window": 60, "units": 8, "data": "sample"},
+        {"batch_size": 8, "steps_per_epoch": 2, "window": 60, "units": 8},
         {"rnn_kernel", "signals"},
         {"forecast_temp.png", "forecast_wind_speed.png", "forecast_pressure.png"},
     ),

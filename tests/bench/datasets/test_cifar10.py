@@ -217,6 +217,12 @@ def test_without_files_auto_is_learnable_synthetic_data():
     assert (distances.argmin(axis=1) == data.test_labels[:100]).mean() > 0.9
 
 
+def test_pictures_are_refused_with_the_archive_to_download(folder):
+    (folder / "train" / "cat").mkdir(parents=True)
+    with pytest.raises(DatasetDamaged, match=r"cifar10 contains train; .* cifar-10-binary\.tar\.gz .*, which https://"):
+        _load(folder)
+
+
 @pytest.mark.parametrize("kind", ["real", "sample"])
 def test_requesting_unavailable_data_fails(kind):
     with pytest.raises(RunFailed) as failed:

@@ -29,7 +29,6 @@ def test_the_real_set_is_read_from_the_data_folder_and_from_keras_cache(real_dat
     data = fashion_mnist.load(real_data, "real")
     assert data.train_images.mean() / 255 == pytest.approx(0.2860, abs=1e-4)
     assert np.bincount(data.train_labels).tolist() == [6000] * 10
-    assert real_data.data_dir is not None
     shutil.copytree(real_data.data_dir / "fashion-mnist", keras_home / "datasets" / "fashion-mnist")
     assert fashion_mnist.load(Settings(), "auto").origin == data.origin
 

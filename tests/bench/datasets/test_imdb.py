@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import hashlib
-import json
-import shutil
 from typing import Any
 
 import numpy as np
@@ -17,7 +13,7 @@ from dyno.bench.datasets.imdb import ReviewPart
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 
-REVIEWS, WORDS = 6, ["the", "film", "was", "good", "bad", "don't", "naïve", "plot", "wasn"]
+REVIEWS, WORDS = 6, 9
 TRAIN = [[1, 2, 3, 4], [5], [2, 2, 9], [6, 1, 2], [8], [1, 8, 3, 5, 7]]
 TEST = [[4], [5, 5], [3, 4], [1], [9, 9, 9], [2, 1]]
 
@@ -26,7 +22,7 @@ TEST = [[4], [5, 5], [3, 4], [1], [9, 9, 9], [2, 1]]
 def small(monkeypatch):
     """Treats these few reviews and words as published."""
     monkeypatch.setattr(imdb, "REVIEWS", REVIEWS)
-    monkeypatch.setattr(imdb, "VOCABULARY", len(WORDS))
+    monkeypatch.setattr(imdb, "VOCABULARY", WORDS)
 
 
 @pytest.fixture
@@ -165,43 +161,10 @@ def test_a_keras_file_that_would_run_code_is_refused(folder, tmp_path, monkeypat
     assert not (tmp_path / "ran").exists()
 
 
-def _texts(folder):
-    (folder / "imdb_word_index.json").write_text(json.dumps({word: rank for rank, word in enumerate(WORDS, 1)}))
-    for part in ("train", "test"):
-        for label in ("neg", "pos"):
-            (folder / "aclImdb" / part / label).mkdir(parents=True)
-            for index in range(REVIEWS // 2):
-                text = f"The FILM<br />wasn't... unheard-of: {'good' if label == 'pos' else 'bad'}, naïve!\n"
-                (folder / "aclImdb" / part / label / f"{index}_7.txt").write_text(text)
-
-
-def test_texts_are_ranked_by_the_published_index(folder):
-    _texts(folder)
-    data = imdb.load(Settings(data_dir=folder.parent), words=20, length=6)
-    for row, label in zip(data.train.tolist(), data.train_labels, strict=True):
-        assert row == [0, 1, 4, 5, 7 if label else 8, 10]
-    assert data.train_labels.tolist() != sorted(data.train_labels.tolist())
-    assert "of the review texts" in (data.origin.note or "")
-    assert set(data.origin.sha256) == {"train/", "test/", "imdb_word_index.json"}
-
-
-@pytest.mark.parametrize(
-    ("spoil", "complaint"),
-    [
-        (lambda folder: (folder / "aclImdb/test/pos/1_7.txt").unlink(), "test/pos: 2 reviews, expected 3"),
-        (lambda folder: shutil.rmtree(folder / "aclImdb/train"), "train/neg: 0 reviews"),
-        (lambda folder: (folder / "imdb_word_index.json").unlink(), "can't be read as the word index"),
-        (lambda folder: (folder / "imdb_word_index.json").write_text('{"the": 1'), "can't be read as the word index"),
-        (lambda folder: (folder / "imdb_word_index.json").write_text("[]"), "can't be read as the word index"),
-        (lambda folder: (folder / "imdb_word_index.json").write_text('{"the": 1}'), "1 words, expected ranks"),
-    ],
-)
-def test_texts_that_are_not_all_there_are_refused(folder, spoil, complaint):
-    _texts(folder)
-    spoil(folder)
-    with pytest.raises(DatasetDamaged) as damaged:
+def test_texts_are_refused_with_the_file_to_download(folder):
+    (folder / "aclImdb" / "train" / "pos").mkdir(parents=True)
+    with pytest.raises(DatasetDamaged, match=r"imdb contains aclImdb; .* imdb\.npz, which is at https://"):
         _load(folder)
-    assert complaint in damaged.value.detail
 
 
 @pytest.mark.parametrize("kind", ["real", "sample"])

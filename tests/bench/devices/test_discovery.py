@@ -4,7 +4,6 @@ import ctypes.util
 import os
 import re
 import sys
-import types
 from importlib import metadata
 
 import pytest
@@ -15,6 +14,7 @@ from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DEVICE_ID
 from dyno.settings import Settings
 from dyno.store.placement import queues_served
+from tests.nvml import recorded_nvml
 
 FREE = sorted(os.sched_getaffinity(0))
 SETTINGS = Settings(reserved_cores=None)
@@ -82,26 +82,14 @@ def test_a_host_without_nvml_has_no_gpu():
 
 
 @pytest.fixture
-def recorded_nvml(monkeypatch):
-    """NVML's recorded responses on a host with one H200."""
-    nvml = types.SimpleNamespace(
-        NVMLError=RuntimeError,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}b7e8a1c-3d21-4f0a-9c55-7a2f10d4e6b3".encode(),
-        nvmlDeviceGetName=lambda handle: b"NVIDIA H200",
-        nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
-        nvmlDeviceGetMigMode=lambda handle: [0, 0],
-        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096),
-    )
+def h200(monkeypatch):
+    nvml = recorded_nvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return nvml
 
 
-@pytest.mark.usefixtures("recorded_nvml")
+@pytest.mark.usefixtures("h200")
 def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet():
     device = discover("gpu", SETTINGS)
     assert (device.id, device.kind, device.model) == ("gpu:0", "gpu", "NVIDIA H200")
@@ -110,22 +98,21 @@ def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet():
     figure = device.peak["bfloat16"]
     assert (figure.value, figure.provenance, figure.reason) == (989e12, "datasheet", None)
     assert "H200 data sheet" in (figure.source or "")
-    assert device.memory_bandwidth is not None
     assert device.memory_bandwidth.value == 4.8e12
     assert device.uuids == ["GPU-0b7e8a1c-3d21-4f0a-9c55-7a2f10d4e6b3"]
 
 
-def test_a_recorded_gpu_too_old_for_mig_has_its_peak(recorded_nvml):
+def test_a_recorded_gpu_too_old_for_mig_has_its_peak(h200):
     def unsupported(handle):
         raise RuntimeError("Not Supported")
 
-    recorded_nvml.nvmlDeviceGetMigMode = unsupported
-    recorded_nvml.nvmlDeviceGetName = lambda handle: "Tesla T4"
+    h200.nvmlDeviceGetMigMode = unsupported
+    h200.nvmlDeviceGetName = lambda handle: "Tesla T4"
     device = discover("gpu", SETTINGS)
     assert (device.peak["float16"].value, device.last_cache_bytes) == (65e12, 4 * 2**20)
 
 
-@pytest.mark.usefixtures("recorded_nvml")
+@pytest.mark.usefixtures("h200")
 def test_the_error_for_a_missing_gpu_number_gives_the_number_of_gpus():
     with pytest.raises(DeviceUnavailable, match="gpu:3 not found: NVML lists gpu:0 here"):
         discover("gpu:3", SETTINGS)
@@ -138,8 +125,8 @@ def test_the_error_for_a_missing_gpu_number_gives_the_number_of_gpus():
         *(("1", "gpu", "gpu:1"), ("1,0", "gpu", "gpu:1"), ("GPU-1b7e8a", "gpu", "gpu:1"), ("9, GPU-1", "gpu", "gpu:1")),
     ],
 )
-def test_any_gpu_that_the_administrator_allows_can_be_a_device(recorded_nvml, monkeypatch, visible, name, id):
-    recorded_nvml.nvmlDeviceGetCount = lambda: 2
+def test_any_gpu_that_the_administrator_allows_can_be_a_device(h200, monkeypatch, visible, name, id):
+    h200.nvmlDeviceGetCount = lambda: 2
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert discover(name, SETTINGS).id == id
@@ -155,16 +142,16 @@ def test_any_gpu_that_the_administrator_allows_can_be_a_device(recorded_nvml, mo
         ("GPU-9a2b", "gpu", "lists no GPU of this host"),
     ],
 )
-def test_a_gpu_that_the_administrator_excludes_is_refused(recorded_nvml, monkeypatch, visible, name, complaint):
-    recorded_nvml.nvmlDeviceGetCount = lambda: 2
+def test_a_gpu_that_the_administrator_excludes_is_refused(h200, monkeypatch, visible, name, complaint):
+    h200.nvmlDeviceGetCount = lambda: 2
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(DeviceUnavailable, match=complaint):
         discover(name, SETTINGS)
 
 
-def test_several_gpus_of_one_model_form_one_device_with_a_replica_on_each(recorded_nvml, monkeypatch):
-    recorded_nvml.nvmlDeviceGetCount = lambda: 4
+def test_several_gpus_of_one_model_form_one_device_with_a_replica_on_each(h200, monkeypatch):
+    h200.nvmlDeviceGetCount = lambda: 4
     device = discover("gpu:0-1", SETTINGS)
     assert (device.id, device.units, device.memory_bytes) == ("gpu:0-1", 2, 150_754_820_096)
     assert device.peak["bfloat16"].value == 2 * 989e12
@@ -172,28 +159,28 @@ def test_several_gpus_of_one_model_form_one_device_with_a_replica_on_each(record
     assert discover("gpu:1,3", SETTINGS).units == 2
     with pytest.raises(DeviceUnavailable, match="gpu:0 is excluded by CUDA_VISIBLE_DEVICES=3,1"):
         discover("gpu:0-1", SETTINGS)
-    recorded_nvml.nvmlDeviceGetName = lambda handle: f"model {handle}"
+    h200.nvmlDeviceGetName = lambda handle: f"model {handle}"
     with pytest.raises(DeviceUnavailable, match="of the same model; these are model 1, model 3"):
         discover("gpu:1,3", SETTINGS)
 
 
-def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml):
+def test_a_gpu_that_falls_off_the_bus_is_unavailable(h200):
     def lost(handle):
         raise RuntimeError("GPU is lost")
 
-    recorded_nvml.nvmlDeviceGetName = lost
+    h200.nvmlDeviceGetName = lost
     with pytest.raises(DeviceUnavailable, match="GPU can't be read: NVML says GPU is lost"):
         discover("gpu:0", SETTINGS)
 
 
-def test_a_lost_gpu_leaves_the_others_usable(recorded_nvml):
+def test_a_lost_gpu_leaves_the_others_usable(h200):
     def handle(index):
         if index == 0:
             raise RuntimeError("GPU is lost")
         return index
 
-    recorded_nvml.nvmlDeviceGetCount = lambda: 2
-    recorded_nvml.nvmlDeviceGetHandleByIndex = handle
+    h200.nvmlDeviceGetCount = lambda: 2
+    h200.nvmlDeviceGetHandleByIndex = handle
     assert discover("gpu", SETTINGS).id == "gpu:1"
     with pytest.raises(DeviceUnavailable, match="gpu:0 can't be used: NVML says GPU is lost"):
         discover("gpu:0", SETTINGS)

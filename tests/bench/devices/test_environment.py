@@ -1,11 +1,8 @@
 """The environment in a result: enough for comparisons, without private data."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-import types
 from importlib import metadata
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 
 from dyno.bench.devices.environment import PACKAGES, context_id, environment, hardware_id
 from dyno.models.device import Device
+from tests.nvml import recorded_nvml
 
 
 def device(**changes):
@@ -61,21 +59,12 @@ def test_a_path_inside_a_flag_is_masked(monkeypatch):
     assert flags["LD_PRELOAD"] == "<path>:<path>"
 
 
-def recorded_nvml(driver, cuda):
-    return types.SimpleNamespace(
-        NVMLError=RuntimeError,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlSystemGetDriverVersion=lambda: driver,
-        nvmlSystemGetCudaDriverVersion_v2=lambda: cuda,
-    )
-
-
 def test_another_driver_of_a_gpu_is_another_context(monkeypatch):
     """NVML is recorded."""
     contexts = set()
     for driver, cuda in (("550.54.15", 12040), ("570.86.10", 12040), ("570.86.10", 12080)):
-        monkeypatch.setitem(sys.modules, "pynvml", recorded_nvml(driver, cuda))
+        answers = {"nvmlSystemGetDriverVersion": lambda: driver, "nvmlSystemGetCudaDriverVersion_v2": lambda: cuda}  # noqa: B023
+        monkeypatch.setitem(sys.modules, "pynvml", recorded_nvml(**answers))
         assert environment("gpu")["driver"] == {"version": driver, "cuda": f"12.{cuda % 1000 // 10}"}
         contexts.add(context_id(environment("gpu")))
         assert "driver" not in environment("cpu")

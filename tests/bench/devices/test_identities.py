@@ -1,7 +1,5 @@
 """What reads the processor's identity, on processors that this machine doesn't have."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

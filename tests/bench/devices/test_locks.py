@@ -77,7 +77,6 @@ def test_the_lock_of_a_killed_process_is_free(settings):
     paths = lock_paths(cpu(0), settings)
     command = [sys.executable, "-P", "-c", HOLDER, *paths]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(DeviceUnavailable, match=f"held by process {holder.pid}"):
             hold_locks(paths, 0)
@@ -244,8 +243,6 @@ def test_dynos_of_two_users_see_each_others_locks(entered):
         pass
     command = [sys.executable, "-P", "-c", HOLDER_AS_NOBODY, *paths]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(DeviceBusy, match=f"held by process {holder.pid}"):
             hold_locks(paths, 0)
@@ -261,8 +258,6 @@ def test_files_that_another_user_made_are_shared_too(entered):
     make_shared(entered.run_dir)
     command = [sys.executable, "-P", "-c", HOLDER_AS_NOBODY, *paths]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         assert Path(paths[0]).stat().st_uid == NOBODY
         with pytest.raises(DeviceBusy):

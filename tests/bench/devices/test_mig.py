@@ -4,8 +4,6 @@ The sizes are those of an A100 with 40 GB in NVIDIA's MIG User Guide: 3g.20gb ha
 the memory, 1g.5gb has 14 and an eighth.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 from pathlib import Path
@@ -16,12 +14,13 @@ from dyno.bench.devices.discovery import discover
 from dyno.bench.devices.environment import hardware_id
 from dyno.bench.devices.gpu import gpu_facts, nvml_session, units_of
 from dyno.bench.devices.locks import lock_paths
-from dyno.bench.frameworks.isolation import isolating_variables
+from dyno.bench.frameworks.visible_devices import isolating_variables
 from dyno.errors import DeviceUnavailable
 from dyno.models.device import fits
 from dyno.models.spec import DEVICE_ID, DeviceSelector
 from dyno.settings import Settings
 from dyno.store.placement import profile, queues_served
+from tests.nvml import recorded_nvml
 
 SETTINGS = Settings(reserved_cores=None)
 MIB = 2**20
@@ -51,15 +50,10 @@ def of_whole_gpus(handle, answer):
 
 
 @pytest.fixture(autouse=True)
-def recorded_nvml(monkeypatch):
-    nvml = types.SimpleNamespace(
+def a100s(monkeypatch):
+    nvml = recorded_nvml(
         NVMLError=NVMLError,
-        NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
         nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetMigMode=lambda handle: of_whole_gpus(handle, [1, 1] if handle == 0 else [0, 0]),
         nvmlDeviceGetMaxMigDeviceCount=lambda gpu: 7,
         nvmlDeviceGetMigDeviceHandleByIndex=slice_of,
@@ -91,7 +85,6 @@ def test_a_slice_has_its_part_of_the_peak_the_bandwidth_and_the_cache(name, mult
     device = discover(name, SETTINGS)
     assert device.peak["bfloat16"].value == pytest.approx(312e12 * multiprocessors / 108)
     assert device.peak["float32"].value == pytest.approx(19.5e12 * multiprocessors / 108)
-    assert device.memory_bandwidth is not None
     assert device.memory_bandwidth.value == 1555e9 * eighths / 8
     assert device.last_cache_bytes == 40 * MIB * eighths // 8
     source = device.peak["bfloat16"].source or ""
@@ -99,19 +92,19 @@ def test_a_slice_has_its_part_of_the_peak_the_bandwidth_and_the_cache(name, mult
     assert device.peak["bfloat16"].provenance == "datasheet"
 
 
-def test_a_slice_whose_part_nvml_does_not_report_has_no_peak_and_a_reason(recorded_nvml):
+def test_a_slice_whose_part_nvml_does_not_report_has_no_peak_and_a_reason(a100s):
     def forbidden(handle):
         raise NVMLError("Insufficient Permissions")
 
-    recorded_nvml.nvmlDeviceGetNumGpuCores = forbidden
+    a100s.nvmlDeviceGetNumGpuCores = forbidden
     device = discover("gpu:0:2", SETTINGS)
     assert {figure.value for figure in device.peak.values()} == {None}
     assert "which part of the GPU" in (device.peak["float32"].reason or "")
     assert device.last_cache_bytes is None
 
 
-def test_a_slice_that_a_driver_names_without_its_gpu_still_has_the_model_of_its_peers(recorded_nvml):
-    recorded_nvml.nvmlDeviceGetName = lambda handle: ANSWERS[handle][0].replace(b"NVIDIA A100-SXM4-40GB MIG", b"MIG")
+def test_a_slice_that_a_driver_names_without_its_gpu_still_has_the_model_of_its_peers(a100s):
+    a100s.nvmlDeviceGetName = lambda handle: ANSWERS[handle][0].replace(b"NVIDIA A100-SXM4-40GB MIG", b"MIG")
     assert discover("gpu:0:2", SETTINGS).model == "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 
 
@@ -123,8 +116,8 @@ def test_a_divided_gpu_is_no_device_itself_and_gpu_is_its_first_slice():
         discover("gpu:0:1", SETTINGS)
 
 
-def test_a_divided_gpu_without_slices_says_so_and_the_other_gpu_is_used(recorded_nvml):
-    recorded_nvml.nvmlDeviceGetMaxMigDeviceCount = lambda gpu: 0
+def test_a_divided_gpu_without_slices_says_so_and_the_other_gpu_is_used(a100s):
+    a100s.nvmlDeviceGetMaxMigDeviceCount = lambda gpu: 0
     assert discover("gpu", SETTINGS).id == "gpu:1"
     with pytest.raises(DeviceUnavailable, match=r"gpu:0 can't be used: it is divided \(MIG\), but has no slice"):
         discover("gpu:0", SETTINGS)
@@ -138,13 +131,12 @@ def test_slices_can_be_allowed_by_uuid_or_by_the_number_of_their_gpu(monkeypatch
     assert discover("gpu", SETTINGS).id == id
 
 
-def test_the_facts_of_a_divided_gpu_list_its_slices(recorded_nvml):
+def test_the_facts_of_a_divided_gpu_list_its_slices(a100s):
     def unsupported(*_):
         raise NVMLError("Not Supported")
 
     names = ("MaxPcieLinkGeneration", "MaxPcieLinkWidth", "PowerManagementLimit", "MaxClockInfo", "EccMode")
-    vars(recorded_nvml).update({f"nvmlDeviceGet{name}": unsupported for name in names})
-    recorded_nvml.nvmlSystemGetDriverVersion = lambda: b"570.86.15"
+    vars(a100s).update({f"nvmlDeviceGet{name}": unsupported for name in names})
     divided, whole = gpu_facts()
     assert (divided["mig"], whole["mig"], whole["slices"], whole["power_limit_w"]) == (True, False, [], None)
     assert divided["slices"] == ["gpu:0:0", "gpu:0:2"]
@@ -182,11 +174,11 @@ def with_jax(device):
     return device.model_copy(update={"frameworks": {"jax": "0.10.2"}})
 
 
-def test_sensors_find_a_slice_by_its_uuid_and_miss_it_once_it_is_destroyed(recorded_nvml):
+def test_sensors_find_a_slice_by_its_uuid_and_miss_it_once_it_is_destroyed(a100s):
     device = discover("gpu:0:2", SETTINGS)
     with nvml_session() as nvml:
         [unit] = units_of(nvml, device)
         assert (unit.handle, unit.gpu, unit.is_slice) == (102, 0, True)
-        recorded_nvml.nvmlDeviceGetMaxMigDeviceCount = lambda gpu: 1
+        a100s.nvmlDeviceGetMaxMigDeviceCount = lambda gpu: 1
         with pytest.raises(DeviceUnavailable, match=r"gpu:0:2 \(MIG-b7d9c2f3.*\) isn't in NVML's list any more"):
             units_of(nvml, device)

@@ -4,11 +4,8 @@ CPU readings come from recorded folders of /sys and from this machine. NVML's re
 tests run without a GPU. The tests supply the recorder's time and readings.
 """
 
-from __future__ import annotations
-
 import os
 import types
-from typing import Any
 
 import pytest
 
@@ -26,6 +23,7 @@ from dyno.bench.devices.sensors import (
 from dyno.bench.measure.sampling import HostClock, sample
 from dyno.bench.measure.stopping_rule import StoppingRule
 from dyno.models.device import Device
+from tests.nvml import recorded_nvml
 
 FIELDS = {
     *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttled_s", "throttle_events"),
@@ -134,11 +132,7 @@ STILL = {"power cap": 0.0, "thermal slowdown": 0.0, "board limit": 0.0}
 
 def recorded(**answers):
     """NVML with one busy GPU, used only by this process."""
-    quiet: dict[str, Any] = {
-        "NVMLError": RuntimeError,
-        "NVML_TEMPERATURE_GPU": 0,
-        "NVML_CLOCK_SM": 1,
-        "NVML_CLOCK_MEM": 2,
+    quiet = {
         "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: 7_500_000,
         "nvmlDeviceGetTemperature": lambda gpu, sensor: 61 + gpu,
         "nvmlDeviceGetClockInfo": lambda gpu, kind: {1: 1980 - 30 * gpu, 2: 3201}[kind],
@@ -147,7 +141,7 @@ def recorded(**answers):
         "nvmlDeviceGetComputeRunningProcesses": lambda gpu: running(OWN),
         "nvmlDeviceGetUtilizationRates": lambda gpu: types.SimpleNamespace(gpu=97, memory=40),
     }
-    return types.SimpleNamespace(**quiet | answers)
+    return recorded_nvml(**quiet | answers)
 
 
 def violation(nanoseconds):

@@ -3,7 +3,7 @@ import pytest
 
 from dyno.bench.frameworks.interface import Dataset, divisible_size, full_batch
 from dyno.bench.frameworks.jax_trainer import JaxTrainer
-from dyno.bench.frameworks.torch_trainer import TorchTrainer
+from dyno.bench.frameworks.torch import TorchTrainer
 from dyno.errors import RunFailed
 
 

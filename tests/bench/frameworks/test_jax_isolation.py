@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from dyno.bench.devices.discovery import installed_frameworks
-from dyno.bench.frameworks.isolation import isolating_variables
+from dyno.bench.frameworks.visible_devices import isolating_variables
 from tests.quick_xla import QUICK_XLA
 
 pytestmark = pytest.mark.skipif("jax" not in installed_frameworks(), reason="jax is not installed here")

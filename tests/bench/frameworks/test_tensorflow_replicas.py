@@ -1,7 +1,5 @@
 """Four replicas on virtual CPU devices train like one, in a separate process (see `replicated`)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

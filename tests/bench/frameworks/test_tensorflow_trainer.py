@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import time
 
@@ -8,7 +6,6 @@ import pytest
 
 from dyno.bench.frameworks.interface import Dataset
 from dyno.bench.frameworks.tensorflow_trainer import kept_as
-from dyno.errors import RunFailed
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
@@ -35,29 +32,6 @@ def _still(framework, batch_size, seed=0):
     return model, framework.trainer(model, DATA, batch_size, seed)
 
 
-@pytest.mark.parametrize("batch_size", [4, 5, 7])
-def test_full_batches_and_the_tail_see_every_sample_once(tensorflow, batch_size):
-    model, trainer = _still(tensorflow, batch_size)
-    trainer.steps(SAMPLES // batch_size)
-    if SAMPLES % batch_size:
-        trainer.tail()
-    expected = model.evaluate(INPUTS, TARGETS, verbose=0, return_dict=True)
-    model.reset_metrics()
-    trainer.shuffle()
-    trainer.steps(SAMPLES // batch_size)
-    if SAMPLES % batch_size:
-        trainer.tail()
-    assert trainer.finish_epoch() == pytest.approx(expected, rel=ROUNDING)
-
-
-def test_an_epoch_starts_its_figures_anew(tensorflow):
-    _, trainer = _still(tensorflow, SAMPLES)
-    trainer.steps(1)
-    first = trainer.finish_epoch()
-    trainer.steps(2)
-    assert trainer.finish_epoch() == pytest.approx(first, rel=ROUNDING)
-
-
 def test_the_order_is_the_seeds_and_changes_with_every_shuffle(tensorflow):
     def losses(seed):
         _, trainer = _still(tensorflow, 1, seed)
@@ -67,16 +41,6 @@ def test_the_order_is_the_seeds_and_changes_with_every_shuffle(tensorflow):
     assert first == again
     assert first != other
     assert first[:SAMPLES] != first[SAMPLES:]
-
-
-def test_steps_go_on_into_a_new_order_when_no_full_batch_is_left(tensorflow):
-    _, trainer = _still(tensorflow, 4)
-    assert np.isfinite(trainer.steps(9))
-
-
-def test_a_batch_larger_than_the_data_is_refused(tensorflow):
-    with pytest.raises(RunFailed, match=f"a batch of 1000 is larger than the {SAMPLES} training samples"):
-        _still(tensorflow, 1000)
 
 
 @pytest.mark.parametrize("steps_per_execution", [pytest.param(1, marks=pytest.mark.verify), 2])
@@ -112,7 +76,6 @@ def test_a_fed_step_and_a_forward_pass_with_xla_are_compiled_in_advance_too(tens
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
     assert _seconds(lambda: step.train(step.placed(INPUTS, TARGETS))) < fed_s / 2
-    assert forward is not None
     assert _seconds(lambda: forward(batch).numpy()) < forward_s / 2
 
 
@@ -121,42 +84,6 @@ def _seconds(act):
     began_s = time.process_time()
     act()
     return time.process_time() - began_s
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_it_learns(tensorflow, jit_compile):
-    """The loss of one layer has a single minimum, however the processor rounds."""
-    inputs = np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES]
-    targets = np.eye(CLASSES, dtype=np.float32)[np.arange(60) % CLASSES]
-    trainer = tensorflow.trainer(_model(tensorflow, 1.0, jit_compile=jit_compile), Dataset(inputs, targets), 20, 0)
-    assert trainer.jit_compile == jit_compile
-    trainer.compile()
-    trainer.steps(3)
-    before = trainer.finish_epoch()
-    trainer.steps(60)
-    trainer.finish_epoch()
-    trainer.steps(3)
-    after = trainer.finish_epoch()
-    assert after["loss"] < before["loss"] / 2
-    assert after["accuracy"] == 1.0
-
-
-def test_compiling_trains_nothing(tensorflow):
-    model = _model(tensorflow, 1.0)
-    before = [weights.copy() for weights in model.get_weights()]
-    trainer = tensorflow.trainer(model, DATA, 5, 0)
-    trainer.compile()
-    assert all((old == new).all() for old, new in zip(before, model.get_weights(), strict=True))
-    trainer.steps(1)
-    assert any((old != new).any() for old, new in zip(before, model.get_weights(), strict=True))
-
-
-def test_predicting_leaves_dropout_out_and_takes_any_number_of_samples(tensorflow):
-    model = _model(tensorflow, 0.0, dropout=0.9)
-    trainer = tensorflow.trainer(model, DATA, 4, 0)
-    predicted = trainer.predict(INPUTS, 4)
-    assert predicted.shape == (SAMPLES, CLASSES)
-    np.testing.assert_allclose(predicted, model.predict(INPUTS, verbose=0), rtol=ROUNDING)
 
 
 def test_windows_are_cut_from_the_series_as_they_are_needed(tensorflow):
@@ -191,20 +118,6 @@ def test_whole_numbers_come_as_they_are_whatever_their_width(tensorflow):
     trainer.shuffle()
     trainer.steps(3)
     assert trainer.finish_epoch() == pytest.approx(expected, rel=ROUNDING)
-
-
-@pytest.mark.parametrize("counts", [(7,), (1, 2, 4), (3, 3, 1)])
-def test_several_steps_in_one_call_are_those_steps(tensorflow, counts):
-    def left_by(steps_per_execution, counts):
-        model = _model(tensorflow, 0.1, jit_compile=False)
-        trainer = tensorflow.trainer(model, DATA, 2, 5, steps_per_execution)
-        return [trainer.steps(count) for count in counts], model.get_weights()
-
-    losses, weights = left_by(3, counts)
-    singly, same = left_by(1, (1,) * 7)
-    assert losses == pytest.approx([singly[sum(counts[: index + 1]) - 1] for index in range(len(counts))], rel=ROUNDING)
-    for one, other in zip(weights, same, strict=True):
-        np.testing.assert_allclose(one, other, rtol=ROUNDING)
 
 
 def test_a_shape_is_traced_once_for_all_predictions(tensorflow):

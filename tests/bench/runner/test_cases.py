@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -59,7 +57,6 @@ def test_a_job_of_two_sizes_has_results_for_both(ran):
     metrics = {metric.name: metric for metric in result.metrics}
     assert metrics["throughput"].value == metrics["throughput_32x32x32"].value
     further = metrics["execution_time_8x16x24"]
-    assert further.value is not None
     assert 0 < further.value < 0.1
     table: Any = result.details["cases"]
     assert [case["flops"] for case in table.values()] == [2 * 32**3 * 5, 2 * 8 * 16 * 24 * 5]
@@ -82,8 +79,6 @@ def test_progress_does_not_return_to_warm_up_for_the_second_case(ran):
 
 def test_the_time_of_the_second_size_is_a_phase_of_its_own(ran):
     phases = ran[0].phases
-    assert phases.cases_s is not None
-    assert phases.steady_s is not None
     # three samples of 0.1 s each, or less if other tests slowed the warm-up down
     assert 0.1 <= phases.cases_s < MEASURE.max_s * 2
     assert phases.steady_s >= 0.1

@@ -1,7 +1,5 @@
 """Checks of executions that fill a sample. A sleep of known duration stands in for the work."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

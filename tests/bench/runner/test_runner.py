@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import fcntl
 import math
 import os
@@ -88,7 +86,6 @@ def test_every_phase_of_a_spawned_run_is_timed(spawned):
 
 def test_the_first_operation_comes_between_start_and_end(spawned):
     summary = record_of(spawned).summary
-    assert summary.first_op_at_s is not None
     assert summary.started_at_s < summary.first_op_at_s
     assert summary.process_start == "spawned"
     assert summary.pid != os.getpid()
@@ -96,13 +93,11 @@ def test_the_first_operation_comes_between_start_and_end(spawned):
 
 def test_run_zero_trains_in_full_and_has_a_complete_record(spawned):
     record = record_of(spawned)
-    assert record.training is not None
     assert len(record.training.epochs) == 1
     assert record.work == 64
     assert record.amounts == {"epoch": 256.0, "step": 64.0, "training": 256.0}
     assert record.figures["first_epoch_time"] == record.training.epochs[0].time_s
     assert len(record.samples) == len(record.sample_cpu_s) >= 3
-    assert record.memory.host_peak_bytes is not None
     assert record.memory.host_peak_bytes > 200 << 20
     assert record.environment["packages"]["keras"]
 
@@ -128,7 +123,6 @@ def test_the_estimate_of_memory_is_right_to_a_factor_of_three(spawned):
     chosen = workload("mnist_cnn")
     estimated = chosen.estimate(validate_params(chosen, spec.params), _device(CORES)).memory_bytes
     measured = record_of(spawned).memory.host_peak_bytes
-    assert measured is not None
     assert measured / 3 < estimated < measured * 3
 
 
@@ -161,7 +155,6 @@ def test_a_run_of_an_inference_workload_times_single_calls_of_each_case():
     found = {each.name: each for each in all_metrics(inference.metrics, [first, further])}
     closed = found["latency_closed_p50_int8_batch_1"]
     assert (closed.unit, closed.runs) == ("s", 2)
-    assert closed.value is not None
     assert 0.02 < closed.value * rates[0]["int8_batch_1"] < 2  # 0.5 on a quiet host, whose median is its mean
 
 
@@ -177,7 +170,6 @@ def test_a_run_records_the_sensor_readings_between_its_samples(monkeypatch):
     monkeypatch.setattr("dyno.bench.devices.sensors.COST_SHARE", math.inf)  # no rest after a slow reading
     record = record_of(in_process(_request()))
     sensors = record.summary.sensors
-    assert sensors is not None
     assert 2 <= sensors.looks <= len(record.samples) + 1
     assert (sensors.energy_j is None) == ("energy_j" in sensors.reasons)
 
@@ -189,7 +181,6 @@ def test_the_environment_is_that_of_the_device_s_kind(monkeypatch):
 
 def test_a_run_records_how_long_it_waited_for_its_cores():
     shares = record_of(in_process(_request())).summary.core_shares
-    assert shares is not None
     assert shares.others >= 0
     assert (shares.waited is None) is not _counts_waiting()
 
@@ -266,13 +257,10 @@ def test_the_peak_includes_freed_memory_until_it_is_reset():
         pytest.skip("this kernel has no /proc/self/clear_refs")
     reset_host_peak()
     before = host_peak_bytes()
-    assert before is not None
     np.ones(LARGE_BYTES, np.uint8)
     peak = host_peak_bytes()
     reset_host_peak()
     after = host_peak_bytes()
-    assert peak is not None
-    assert after is not None
     assert peak > before + LARGE_BYTES / 2
     assert after < peak - LARGE_BYTES / 2
 
@@ -290,8 +278,6 @@ def test_the_memory_of_checks_does_not_count_as_the_work_s(tensorflow):
     hungry = replace(matmul, build=lambda params, context: Hungry(params, matmul.flops(params), context))
     spec = Spec(workload="matmul", params={"n": 64, "repeats": 5}, measure=SHORT)
     frugal, checked = (job_of(each, spec, DEVICE).memory.host_peak_bytes for each in (matmul, hungry))
-    assert frugal is not None
-    assert checked is not None
     assert checked < frugal + LARGE_BYTES / 2
 
 

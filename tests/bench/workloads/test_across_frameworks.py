@@ -1,7 +1,5 @@
 """Weights saved by one framework work the same in another, including recurrent layers and running statistics."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -61,3 +61,19 @@ def test_a_missing_figure_is_detected():
     (rows,) = (text for title, text in SECTIONS.items() if title.startswith("How to harness"))
     assert told(15.70e12, "FLOP/s", rows)
     assert not told(15.71e12, "FLOP/s", rows)
+
+
+def test_an_article_is_of_one_year():
+    of = {(figure.title, figure.year) for workload in registry().values() for figure in workload.references}
+    assert len({title for title, _ in of}) == len(of) == 6
+
+
+def test_a_tpu_s_version_is_stated_only_if_the_article_states_it():
+    for workload in registry().values():
+        for figure in workload.references:
+            assert "v2" not in figure.hardware or figure.title.startswith(("Google's free", "Published elsewhere"))
+
+
+def test_figures_published_elsewhere_are_those_of_resnet50():
+    found = {figure.value for figure in registry()["resnet50"].references if figure.title == ELSEWHERE.title}
+    assert found == {2470, 1200, 3186}

@@ -1,32 +1,27 @@
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.datasets import cifar10
 from dyno.bench.datasets.image_sets import Images
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS, Cifar10CnnParams
+from dyno.bench.training.images import ImageTraining
+from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.errors import RunFailed
 from dyno.models.result import DataOrigin
+from tests.running import started
 
 CIFAR = workload("cifar10_cnn")
-Context = Callable[..., BuildContext]
 TINY = {"jit_compile": False, "batch_size": 32, "epochs": 1, "train_samples": 64, "test_samples": 64}
 
 
 def _trained(context, network=PHOTOGRAPHS, **params):
     asked = validate_params(CIFAR, TINY | params)
-    assert isinstance(asked, Cifar10CnnParams)
-    training = network.build(asked, context)
-    training.compile()
-    training.execute(1)
+    training = started(ImageTraining(lambda params: network).build(asked, context))
     found = training.complete(0.0, 0.0)
-    assert found is not None
     return found, training.verify().details
 
 
@@ -38,35 +33,6 @@ def noise():
     labels = random.integers(0, 10, 96, dtype=np.uint8)
     origin = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_samples=32)
     return Images(images[:64], labels[:64], images[64:], labels[64:], cifar10.CLASS_NAMES, origin)
-
-
-@pytest.mark.verify
-def test_flops_match_tensorflow_s_count_of_the_graph(tensorflow, graph_flops):
-    # For the two gradients of an unpadded convolution TensorFlow counts the places of its input, 16 x 16. The products
-    # are those of its output, 14 x 14: every one of the forward pass comes back once in each gradient.
-    last = PHOTOGRAPHS.convolutions[-1]
-    overcounted = 2 * (replace(last, side=16).flops - last.flops)
-    counted = graph_flops(PHOTOGRAPHS.model(tensorflow.keras, 1e-3, False))
-    assert counted - overcounted == PHOTOGRAPHS.flops_per_sample
-    assert PHOTOGRAPHS.flops_per_sample == pytest.approx(143e6, rel=0.01)
-
-
-def test_layers_and_defaults_match_the_reference(tensorflow):
-    model = PHOTOGRAPHS.model(tensorflow.keras, 1e-3, False)
-    kinds = [type(layer).__name__ for layer in model.layers]
-    block = ["BatchNormalization", "Conv2D", "Conv2D", "MaxPooling2D", "Dropout"]
-    assert kinds == ["Rescaling", *block * 2, "Flatten", "Dense", "Dropout", "Dense"]
-    convolutions = [layer for layer in model.layers if type(layer).__name__ == "Conv2D"]
-    assert [(layer.filters, layer.kernel_size, layer.padding) for layer in convolutions] == [
-        (32, (3, 3), "same"),
-        (32, (3, 3), "same"),
-        (64, (3, 3), "same"),
-        (64, (3, 3), "valid"),
-    ]
-    assert [layer.units for layer in model.layers if type(layer).__name__ == "Dense"] == [512, 10]
-    assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.25, 0.25, 0.5]
-    defaults = Cifar10CnnParams()
-    assert (defaults.batch_size, defaults.epochs, defaults.learning_rate) == (128, 50, 1e-3)
 
 
 @pytest.mark.verify
@@ -86,17 +52,15 @@ def test_an_image_is_recognised_alike_by_a_model_that_loads_the_weights_left(con
 def test_an_image_that_the_data_found_lacks_fails_before_the_training(context, noise):
     network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
     asked = validate_params(CIFAR, TINY | {"recognise": 32})
-    assert isinstance(asked, Cifar10CnnParams)
     with pytest.raises(RunFailed, match=r"test image 32 doesn't exist: noise \(synthetic\) has 32 here") as failed:
-        network.build(asked, context())
+        ImageTraining(lambda params: network).build(asked, context())
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "no_such_image")
 
 
 def test_the_params_that_ran_are_those_of_the_data_found(context, noise):
     network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
     asked = validate_params(CIFAR, TINY | {"train_samples": None, "test_samples": None, "jit_compile": "auto"})
-    assert isinstance(asked, Cifar10CnnParams)
-    assert network.build(asked, context()).verify().params == {
+    assert ImageTraining(lambda params: network).build(asked, context()).verify().params == {
         "jit_compile": False,
         "data": "synthetic",
         "train_samples": 64,

@@ -3,20 +3,17 @@ import dataclasses
 import json
 import os
 import sys
-import types
-from collections.abc import Callable
 
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.devices.discovery import installed_frameworks
 from dyno.bench.devices.gpu import gpu_facts
 from dyno.bench.frameworks.visible_devices import query_visible_devices
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.device_info import host_facts, listing
+from tests.nvml import recorded_nvml
 
 INFO = workload("device_info")
-Context = Callable[..., BuildContext]
 
 
 def _built(context, **params):
@@ -68,25 +65,13 @@ def test_the_listing_has_a_line_for_each_cache_and_each_reason():
 
 
 @pytest.fixture
-def recorded_nvml(monkeypatch):
+def h200(monkeypatch):
     """Recorded because the host may have no GPU: NVML's responses with one H200 that reports no MIG mode."""
 
     def refuse(handle):
         raise nvml.NVMLError("Not Supported")
 
-    nvml = types.SimpleNamespace(
-        NVMLError=RuntimeError,
-        NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlSystemGetDriverVersion=lambda: b"570.86.15",
-        nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda handle: "GPU-0b7e8a1c",
-        nvmlDeviceGetName=lambda handle: "NVIDIA H200",
-        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096, used=0),
-        nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
+    nvml = recorded_nvml(
         nvmlDeviceGetMaxPcieLinkGeneration=lambda handle: 5,
         nvmlDeviceGetMaxPcieLinkWidth=lambda handle: 16,
         nvmlDeviceGetPowerManagementLimit=lambda handle: 700_000,
@@ -98,7 +83,7 @@ def recorded_nvml(monkeypatch):
     return nvml
 
 
-@pytest.mark.usefixtures("recorded_nvml")
+@pytest.mark.usefixtures("h200")
 def test_gpu_facts_are_in_bytes_hertz_and_watts_and_unsupported_ones_are_null():
     (gpu,) = gpu_facts()
     assert (gpu["model"], gpu["driver"], gpu["compute_capability"]) == ("NVIDIA H200", "570.86.15", "9.0")

@@ -1,41 +1,32 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training.recurrent import rnn_kernel
 from dyno.bench.workloads.imdb_lstm import ImdbLstmParams, flops_per_sample, review_model
+from tests.running import started, training_of
 from tests.step_flops import step_flops
 
 IMDB = workload("imdb_lstm")
 TINY = {"data": "synthetic", "words": 400, "length": 40, "embedding": 8, "units": 8, "batch_size": 32}
 QUICK = {"epochs": 1, "train_samples": 320, "test_samples": 500, "jit_compile": False}
 LEARNING = QUICK | {"learning_rate": 0.01, "epochs": 3, "train_samples": 3000}
-Context = Callable[..., BuildContext]
 
 
 def _params(**params):
-    valid = validate_params(IMDB, TINY | params)
-    assert isinstance(valid, ImdbLstmParams)
-    return valid
+    return validate_params(IMDB, TINY | params)
 
 
 @pytest.fixture(scope="module")
 def built(context):
-    training = IMDB.build(_params(**QUICK), context())
-    training.compile()
-    training.execute(1)
-    return training
+    return started(IMDB.build(_params(**QUICK), context()))
 
 
 @pytest.fixture(scope="module")
 def training(built):
-    found = built.complete(compile_s=0.0, first_execution_s=0.0)
-    assert found is not None
-    return found
+    return built.complete(compile_s=0.0, first_execution_s=0.0)
 
 
 def test_the_model_is_the_reference_one(tensorflow):
@@ -64,7 +55,6 @@ def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(tensorflow):
 def test_accuracy_is_reported_with_the_majority_baseline(training):
     assert training.data.kind == "synthetic"
     assert (training.data.train_samples, training.data.test_samples) == (320, 500)
-    assert training.accuracy is not None
     assert training.wrong == round((1 - training.accuracy) * 500)
     assert 0.5 <= training.baselines["majority_accuracy"] < 0.6
     assert np.isfinite(training.test["loss"])
@@ -77,12 +67,7 @@ def test_it_learns_which_words_lean_to_which_side(context):
     def trained(seed):
         ready = replace(context(), seed=seed)
         ready.framework.seed(seed)
-        training = IMDB.build(_params(**LEARNING), ready)
-        training.compile()
-        training.execute(1)
-        found = training.complete(compile_s=0.0, first_execution_s=0.0)
-        assert found is not None
-        return found
+        return training_of(IMDB.build(_params(**LEARNING), ready))
 
     best = max((trained(seed) for seed in range(3)), key=lambda training: training.accuracy or 0.0)
     assert (best.accuracy_low or 0.0) > best.baselines["majority_accuracy"]
@@ -109,7 +94,6 @@ def test_only_a_gpu_has_a_fused_kernel_and_only_where_it_is_not_refused(context,
 
     def kernel(device, recurrence, layer):
         found = rnn_kernel(replace(context(), device=device), recurrence, layer)
-        assert isinstance(found, dict)
         return found["kernel"]
 
     assert kernel(gpu, "auto", "lstm") == "fused (cuDNN)"

@@ -1,25 +1,22 @@
 """The fed and the resident training step on the real TensorFlow: timing, details, warnings and errors."""
 
-from __future__ import annotations
-
 import math
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext, HasCases
-from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.contract import HasCases
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.workloads.input_pipeline import FedTraining, InputPipelineParams, _Call, estimate, flops
+from dyno.bench.workloads.input_pipeline import _Call, estimate, flops
 from dyno.errors import InvalidSpec, RunFailed
+from tests.running import started
 from tests.waiting import eventually
+from tests.wrong_steps import StartedTensorFlow
 
 PIPELINE = workload("input_pipeline")
-Context = Callable[..., BuildContext]
 CORES = sorted(os.sched_getaffinity(0))
 SMALL = {"data": "sample", "train_samples": 512, "batch_size": 32}
 STARVED: dict[str, Any] = {
@@ -39,12 +36,8 @@ FED_WELL: dict[str, Any] = {
 }
 
 
-class Mislabelled(TensorFlow):
+class Mislabelled(StartedTensorFlow):
     """Feeds every batch with labels of other images."""
-
-    def __init__(self, sound):
-        super().__init__()
-        self._tf, self._keras = sound._tf, sound._keras
 
     def fed_step(self, model, inputs, targets):
         step, random = super().fed_step(model, inputs, targets), np.random.default_rng(0)
@@ -54,16 +47,11 @@ class Mislabelled(TensorFlow):
 
 
 def _params(**params):
-    valid = validate_params(PIPELINE, SMALL | params)
-    assert isinstance(valid, InputPipelineParams)
-    return valid
+    return validate_params(PIPELINE, SMALL | params)
 
 
 def _run(context, steps=4, **params):
-    built = PIPELINE.build(_params(**params), context)
-    assert isinstance(built, FedTraining)
-    built.compile()
-    built.execute(1)
+    built = started(PIPELINE.build(_params(**params), context))
     built.complete(0.0, 0.0)
     built.execute(steps)
     built.cases[1].execute(2)
@@ -103,7 +91,6 @@ def test_a_step_that_outlasts_its_input_is_not(context):
         return found if found.figures["input_wait_share"] < 0.1 else None
 
     found = eventually(unbound, what="no step waits for its input")
-    assert found is not None
     assert "INPUT_BOUND" not in _codes(found)
     assert found.figures["input_wait_share"] > 0
 
@@ -140,7 +127,6 @@ def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context):
     assert [case.name for case in run.cases] == ["fed", "resident"] == [*PIPELINE.cases_of(_params())]
     for case in run.cases:
         assert (case.work, case.flops, case.dtype) == (32.0, flops(_params()), "float32")
-        assert case.counted_flops is not None
         assert case.flops / (case.counted_flops() or 0) == pytest.approx(1.0, abs=0.05)
     assert {spec.amount for spec in PIPELINE.metrics if spec.amount} <= run.verify().amounts.keys()
     assert {spec.name for spec in PIPELINE.metrics if spec.each_run} == run.verify().figures.keys()
@@ -233,3 +219,35 @@ def test_the_linter_warns_as_a_training_s_linter_does(device):
     told = {raised.code for raised in PIPELINE.lint(_params(batch_size=1), cached, 1)}
     assert told == {"SYNTHETIC_DATA", "BATCH_UNEVEN", "BATCH_SMALL", "CACHE_RESIDENT"}
     assert PIPELINE.lint(_params(data="auto", batch_size=64), None, 1) == []
+
+
+@pytest.mark.verify
+def test_a_pipeline_that_delivers_one_batch_for_ever_teaches_it_by_heart_and_is_found(context, monkeypatch):
+    run = _run(context(), steps=60)
+    assert not _codes(run.verify()) & {"RESULT_INCORRECT", "DEGENERATE_DATA"}
+    with run._feed as feed:
+        batch = feed.take()
+        feed.settle()
+    monkeypatch.setattr(run._feed, "take", lambda: batch)
+    run.execute(60)
+    found = run.verify()
+    assert "RESULT_INCORRECT" in _codes(found)
+    monkeypatch.setattr(run._feed, "take", lambda: (0 * batch[0], batch[1]))
+    assert "DEGENERATE_DATA" in _codes(run.verify())
+
+
+def test_images_that_make_a_single_batch_may_come_again(context, monkeypatch):
+    run = _run(context(), train_samples=32)
+    with run._feed as feed:
+        batch = feed.take()
+        feed.settle()
+    monkeypatch.setattr(run._feed, "take", lambda: batch)
+    assert "RESULT_INCORRECT" not in _codes(run.verify())
+
+
+def test_a_step_counted_but_not_made_raises_a_warning_in_both_cases(context, monkeypatch):
+    run = _run(context())
+    assert "UNIT_MISMATCH" not in _codes(run.verify())
+    monkeypatch.setattr(run._step, "train", lambda batch: 1.0)
+    run.cases[1].execute(1)
+    assert "UNIT_MISMATCH" in _codes(run.verify())

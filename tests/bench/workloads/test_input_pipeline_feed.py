@@ -1,7 +1,5 @@
 """The pipeline's batches, their order, its threads and faults; images from memory and files."""
 
-from __future__ import annotations
-
 import threading
 import time
 from itertools import chain

@@ -1,24 +1,22 @@
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.devices.datasheet import peak_table
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.workloads.matmul import Chain, Dispatch, MatmulParams, estimate, flops, lint, rotation
+from dyno.bench.workloads._matmul_params import estimate, flops, rotation
+from dyno.bench.workloads.matmul import Chain, Dispatch, lint
 from dyno.errors import InvalidSpec
 from dyno.models.device import PeakFigure
+from tests.running import started
+from tests.wrong_steps import StartedTensorFlow
 
 MATMUL = workload("matmul")
-Context = Callable[..., BuildContext]
 
 
 def _params(**params):
-    valid = validate_params(MATMUL, params)
-    assert isinstance(valid, MatmulParams)
-    return valid
+    return validate_params(MATMUL, params)
 
 
 def _verified(context, executions=2, **params):
@@ -32,12 +30,8 @@ def _codes(found):
     return [raised.code for raised in found.warnings]
 
 
-class Spoilt(TensorFlow):
+class Spoilt(StartedTensorFlow):
     """The real framework, except that `spoil` changes each product."""
-
-    def __init__(self, sound, spoil):
-        super().__init__()
-        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
 
     def matmul(self, a, b):
         return self._spoil(super().matmul(a, b))
@@ -53,7 +47,6 @@ def test_a_product_counts_two_m_n_k():
 def test_an_honest_product_is_verified_and_its_precision_recognised(context, mode, dtype):
     found = _verified(context(), n=64, repeats=25, mode=mode, dtype=dtype)
     assert _codes(found) == []
-    assert found.precision is not None
     assert (found.precision.requested, found.precision.observed) == (dtype, dtype)
 
 
@@ -65,7 +58,6 @@ def test_a_rectangular_product_is_verified(context):
 def test_small_sizes_report_no_observed_precision(context, n):
     found = _verified(context(), n=n, repeats=2, dtype="bfloat16")
     assert _codes(found) == []
-    assert found.precision is not None
     assert found.precision.observed is None
 
 
@@ -77,12 +69,8 @@ def test_one_column_left_out_of_a_product_is_found(tensorflow, context, mode):
     assert _codes(_verified(context(spoilt), n=64, repeats=4, mode=mode)) == ["RESULT_INCORRECT"]
 
 
-class Once(TensorFlow):
+class Once(StartedTensorFlow):
     """The real framework, except that `spoil` changes the results of chains, not of single products."""
-
-    def __init__(self, sound, spoil):
-        super().__init__()
-        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
 
     def repeat(self, count, body, start):
         return self._spoil(super().repeat(count, body, start))
@@ -108,7 +96,6 @@ def test_zeros_are_found_at_the_end_of_a_long_chain(tensorflow, context, dtype, 
 
 def test_a_long_honest_chain_is_still_of_its_own_precision(context):
     found = _verified(context(), 1, n=33, repeats=5000, dtype="bfloat16")
-    assert found.precision is not None
     assert (_codes(found), found.precision.observed) == ([], "bfloat16")
 
 
@@ -133,15 +120,12 @@ def test_tf32_in_place_of_float32_is_another_precision_but_no_wrong_result(tenso
         return tf.bitcast(tf.bitwise.bitwise_and(bits, ~0x1FFF), tf.float32)
 
     found = _verified(context(Spoilt(tensorflow, as_tf32)), n=64, repeats=16)
-    assert found.precision is not None
     assert found.precision.observed == "tf32"
     assert _codes(found) == []
 
 
 def test_the_chain_is_the_matrix_power(context):
-    chain = Chain(_params(n=24, repeats=30), 1.0, context())
-    chain.compile()
-    chain.execute(1)
+    chain = started(Chain(_params(n=24, repeats=30), 1.0, context()))
     numpy = context().framework.numpy
     start, factor = numpy(chain._start).astype(np.float64), numpy(chain._factor).astype(np.float64)
     expected = start @ np.linalg.matrix_power(factor, 30)
@@ -213,3 +197,69 @@ def test_bfloat16_is_expected_to_be_slow_on_a_core_without_its_instructions(devi
 )
 def test_the_linter_warns_by_sizes_alone(params, codes):
     assert [raised.code for raised in lint(_params(**params))] == codes
+
+
+# Correct chains whose errors aren't a random walk: small matrices, TF32, and truncated bfloat16.
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "repeats", "told"),
+    [
+        ("float32", 2, 5000, True),
+        ("float16", 2, 500, True),
+        ("float16", 3, 5000, False),
+        ("bfloat16", 3, 70, True),
+        ("bfloat16", 3, 1000, False),
+    ],
+)
+def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(context, dtype, n, repeats, told):
+    found = _verified(context(), n=n, repeats=repeats, dtype=dtype)
+    assert found.warnings == []
+    assert ("RESULT_INCORRECT" in found.verified) is told
+    assert ("RESULT_INCORRECT" in found.unchecked) is not told
+
+
+class Tf32(StartedTensorFlow):
+    """The real framework, with operands rounded as by a TF32 unit."""
+
+    def matmul(self, a, b):
+        return super().matmul(self._rounded(a), self._rounded(b))
+
+    def _rounded(self, values):
+        tf = self._tf
+        bits = tf.bitcast(values, tf.int32) + 0x1000
+        return tf.bitcast(tf.bitwise.bitwise_and(bits, tf.constant(~0x1FFF, tf.int32)), tf.float32)
+
+
+def test_a_long_chain_in_tf32_is_verified_as_such(tensorflow, context, device):
+    on_gpu = replace(context(Tf32(tensorflow)), device=device.model_copy(update={"kind": "gpu", "isa": ["sm_80"]}))
+    found = _verified(on_gpu, n=64, repeats=1000, dtype="tf32")
+    assert found.warnings == []
+    assert found.precision.observed == "tf32"
+
+
+class CutOff(StartedTensorFlow):
+    """The real framework, with truncated bfloat16, like TensorFlow on a processor without AVX-512."""
+
+    def matmul(self, a, b):
+        tf = self._tf
+        product = super().matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32))
+        bits = tf.bitwise.bitwise_and(tf.bitcast(product, tf.int32), tf.constant(~0xFFFF, tf.int32))
+        return tf.cast(tf.bitcast(bits, tf.float32), tf.bfloat16)
+
+    def repeat(self, count, body, start):
+        return self._spoil(super().repeat(count, body, start))
+
+
+@pytest.mark.parametrize(("n", "repeats"), [(20, 25), (64, 25), (64, 100), (64, 1000)])
+def test_a_truncated_chain_is_right_or_too_long_to_check(tensorflow, context, n, repeats):
+    found = _verified(context(CutOff(tensorflow)), n=n, repeats=repeats, dtype="bfloat16")
+    assert found.warnings == []
+    assert ("RESULT_INCORRECT" in found.verified) is (repeats <= 100)
+    assert ("the device truncates" in found.unchecked.get("RESULT_INCORRECT", "")) is (repeats > 100)
+
+
+def test_a_wrong_chain_is_found_though_it_is_cut_off(tensorflow, context):
+    wrong = CutOff(tensorflow, lambda product: product * np.float32(0.8))
+    found = _verified(context(wrong), n=64, repeats=25, dtype="bfloat16")
+    assert [raised.code for raised in found.warnings] == ["RESULT_INCORRECT"]

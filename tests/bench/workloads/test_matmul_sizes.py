@@ -1,24 +1,20 @@
 """Several sizes in one job, and dtypes that only some devices support."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext, HasCases
-from dyno.bench.frameworks.tensorflow import TensorFlow
+from dyno.bench.contract import HasCases
 from dyno.bench.registry import validate_params, workload
-from dyno.bench.workloads.matmul import LONGEST, START_S, MatmulParams, estimate, flops, lint
+from dyno.bench.workloads._matmul_params import LONGEST, START_S, estimate, flops
+from dyno.bench.workloads.matmul import lint
 from dyno.errors import InvalidSpec, RunFailed
+from tests.wrong_steps import StartedTensorFlow
 
 MATMUL = workload("matmul")
-Context = Callable[..., BuildContext]
 
 
 def _params(**params):
-    valid = validate_params(MATMUL, params)
-    assert isinstance(valid, MatmulParams)
-    return valid
+    return validate_params(MATMUL, params)
 
 
 def _verified(context, **params):
@@ -54,7 +50,6 @@ def test_each_size_is_a_case_with_its_own_work(context):
 def test_each_size_is_verified_and_the_largest_error_reported(context, mode):
     found = _verified(context(), sizes=[2, 64, 48], mode=mode, dtype="bfloat16", repeats=3)
     assert found.warnings == []
-    assert found.precision is not None
     assert found.precision.observed == "bfloat16"
     sizes = found.details["sizes"]
     assert list(sizes) == ["2x2x2", "64x64x64", "48x48x48"]
@@ -70,21 +65,18 @@ def test_a_check_that_one_size_lacks_is_unchecked_for_the_job(context):
 
 def test_the_precision_of_one_size_stands_for_no_other_that_is_too_small_to_tell_its_own(context):
     found = _verified(context(), sizes=[64, 16], mode="dispatch")
-    assert found.precision is not None
     assert found.precision.observed == "float32"
     assert found.unchecked == {"PRECISION_MISMATCH": "the product of 16x16x16 doesn't identify its precision"}
     assert _verified(context(), sizes=[64, 48], mode="dispatch").unchecked == {}
 
 
 def test_a_wrong_size_is_named(tensorflow, context):
-    class WrongAt24(TensorFlow):
+    class WrongAt24(StartedTensorFlow):
         def matmul(self, a, b):
             product = super().matmul(a, b)
             return product * np.float32(1.5) if a.shape[0] == 24 else product
 
-    wrong = WrongAt24()
-    wrong._tf, wrong._keras = tensorflow._tf, tensorflow._keras
-    found = _verified(context(wrong), sizes=[16, 24], repeats=2)
+    found = _verified(context(WrongAt24(tensorflow)), sizes=[16, 24], repeats=2)
     assert [(raised.code, raised.evidence["size"]) for raised in found.warnings] == [("RESULT_INCORRECT", "24x24x24")]
 
 
@@ -134,7 +126,6 @@ def test_the_linter_looks_at_every_size():
 def test_integers_are_exact_and_differ_from_float32_sums(context, k, observed):
     found = _verified(context(), **_int8(m=12, k=k, n=20))
     assert found.warnings == []
-    assert found.precision is not None
     assert (found.precision.requested, found.precision.observed, found.precision.rel_error) == ("int8", observed, 0.0)
     assert (found.details["sums"], found.details["rows_compared"]) == ("int32", 8)
 
@@ -143,7 +134,6 @@ def test_integers_are_exact_and_differ_from_float32_sums(context, k, observed):
 def test_a_single_row_or_column_of_integers_is_not_one_number_throughout(context, m, n):
     found = _verified(context(), **_int8(m=m, k=1500, n=n))
     assert found.warnings == []
-    assert found.precision is not None
     assert found.precision.observed == "int8"
 
 
@@ -159,15 +149,12 @@ def _as_float32(product):
 
 @pytest.mark.parametrize("spoil", [_plus_one_in_one_place, _as_float32])
 def test_an_integer_product_wrong_in_one_place_by_one_is_found(tensorflow, context, spoil):
-    class Wrong(TensorFlow):
+    class Wrong(StartedTensorFlow):
         def integer_matmul(self, a, b):
             return spoil(super().integer_matmul(a, b))
 
-    wrong = Wrong()
-    wrong._tf, wrong._keras = tensorflow._tf, tensorflow._keras
-    found = _verified(context(wrong), **_int8(m=12, k=1500, n=20))
+    found = _verified(context(Wrong(tensorflow)), **_int8(m=12, k=1500, n=20))
     assert [raised.code for raised in found.warnings] == ["RESULT_INCORRECT"]
-    assert found.precision is not None
     assert found.precision.observed is None
 
 

@@ -1,42 +1,31 @@
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext, HasCases
+from dyno.bench.contract import HasCases
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.bench.workloads.quantized_inference import (
-    QuantizedInferenceParams,
-    QuantizedRun,
     convert_model,
     estimate,
     flops,
 )
 from dyno.errors import InvalidSpec, RunFailed
+from tests.running import started
 
 QUANTIZED = workload("quantized_inference")
-Context = Callable[..., BuildContext]
 CASES = ["int8_batch_8", "float32_batch_8", "int8_batch_1", "float32_batch_1"]
 
 
 def _params(**params):
     tiny = {"data": "sample", "train_samples": 600, "test_samples": 100, "batch_size": 8, "epochs": 1}
-    valid = validate_params(QUANTIZED, tiny | params)
-    assert isinstance(valid, QuantizedInferenceParams)
-    return valid
+    return validate_params(QUANTIZED, tiny | params)
 
 
 def _run(context, **params):
-    built = QUANTIZED.build(_params(**params), context)
-    assert isinstance(built, QuantizedRun)
-    built.compile()
-    built.execute(1)
-    return built
+    return started(QUANTIZED.build(_params(**params), context))
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +40,7 @@ def run(context, folder):
 
 @pytest.fixture(scope="module")
 def training(run):
-    trained = run.complete(0.0, 0.0)
-    assert trained is not None
-    return trained
+    return run.complete(0.0, 0.0)
 
 
 def test_both_formats_are_timed_in_batches_and_one_by_one(run):
@@ -97,7 +84,6 @@ def test_a_float_model_instead_of_int8_is_a_precision_mismatch(run, monkeypatch)
     assert sound.unchecked.keys() == {"DEGENERATE_DATA", "RESULT_INCORRECT"}
     monkeypatch.setattr(run, "_int8", run._float32)
     found = run.verify().precision
-    assert found is not None
     assert (found.requested, found.observed) == ("int8", "float32")
 
 
@@ -152,7 +138,6 @@ def test_a_later_run_with_keras_quantisation_reports_float32_layers_and_skips_ev
 def test_keras_models_are_compiled_in_the_phase_of_that_name(context):
     ready = context(run=1)
     built = QUANTIZED.build(_params(engine="keras"), ready)
-    assert isinstance(built, QuantizedRun)
     before = len(ready.framework.traced() or ())
     built.compile()
     compiled = len(ready.framework.traced() or ())

@@ -1,17 +1,13 @@
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import LATENCIES, BuildContext
+from dyno.bench.contract import LATENCIES
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.resnet50 import (
     Inference,
-    Resnet50Params,
     convolutions,
     estimate,
     flops,
@@ -20,23 +16,18 @@ from dyno.bench.workloads.resnet50 import (
     resnet50_model,
 )
 from dyno.errors import InvalidSpec
+from tests.running import started
 
 RESNET = workload("resnet50")
-Context = Callable[..., BuildContext]
 
 
 def _params(**params):
     tiny = {"image_size": 32, "classes": 10, "batch_size": 2, "images": 4} | params
-    valid = validate_params(RESNET, tiny)
-    assert isinstance(valid, Resnet50Params)
-    return valid
+    return validate_params(RESNET, tiny)
 
 
 def _executed(context, **params):
-    built = RESNET.build(_params(**params), context)
-    built.compile()
-    built.execute(1)
-    return built
+    return started(RESNET.build(_params(**params), context))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +84,6 @@ def test_the_convolutions_shrink_as_the_images_do(size, sides):
 def test_it_trains_and_answers_for_no_accuracy(context):
     built = _executed(context(), batch_size=3, validation_share=0.25)  # one of the four images
     training = built.complete(1.0, 1.0)
-    assert training is not None
     assert training.accuracy is None
     assert (training.data.kind, training.data.train_samples) == ("synthetic", 4)
     assert np.isfinite(training.epochs[0].loss)
@@ -175,9 +165,7 @@ def test_only_inference_has_calls_and_their_latency():
 def test_inference_reports_whether_xla_compiled_it(tensorflow, context, asked, ran):
     small = tensorflow.keras.Sequential([tensorflow.keras.Input((4,)), tensorflow.keras.layers.Dense(2)])
     small.compile(jit_compile=_params(mode="inference", jit_compile=asked).jit_compile is True)
-    built = Inference(small, np.ones((3, 4), np.float32), context())
-    built.compile()
-    built.execute(1)
+    built = started(Inference(small, np.ones((3, 4), np.float32), context()))
     assert built.verify().details["jit_compile"] is ran
 
 
@@ -192,9 +180,7 @@ def test_outputs_that_are_right_for_the_first_inputs_alone_are_found_and_so_are_
     keras = context().framework.keras
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(10, activation="softmax")])
     model.compile()
-    built = Inference(model, np.arange(80, dtype=np.float32).reshape(20, 4), context())
-    built.compile()
-    built.execute(1)
+    built = started(Inference(model, np.arange(80, dtype=np.float32).reshape(20, 4), context()))
     assert built.verify().warnings == []
     sound = context().framework.numpy(built._outputs)
     in_the_middle = np.concatenate([sound[:5], 0 * sound[5:15], sound[15:]])
@@ -209,9 +195,7 @@ def test_outputs_of_other_inputs_can_not_pass_where_all_are_nearly_alike(context
     layers = [keras.layers.Dense(10, kernel_initializer=keras.initializers.RandomNormal(stddev=0.01, seed=1))]
     alike = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Softmax()])
     alike.compile()
-    built = Inference(alike, np.random.default_rng(0).random((20, 4), np.float32), context())
-    built.compile()
-    built.execute(1)
+    built = started(Inference(alike, np.random.default_rng(0).random((20, 4), np.float32), context()))
     assert built.verify().unchecked == {}
     sound = context().framework.numpy(built._outputs)
     for wrong in (sound[::-1], np.repeat(sound[:1], 20, axis=0)):
@@ -227,9 +211,7 @@ def test_of_many_classes_whose_probabilities_are_all_small_outputs_that_say_noth
     layers = [keras.layers.Dense(1000, kernel_initializer=keras.initializers.RandomNormal(stddev=0.05, seed=1))]
     many = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Softmax()])
     many.compile()
-    built = Inference(many, np.arange(12, dtype=np.float32).reshape(3, 4), context())
-    built.compile()
-    built.execute(1)
+    built = started(Inference(many, np.arange(12, dtype=np.float32).reshape(3, 4), context()))
     assert built.verify().warnings == []
     built._outputs = context().framework.array(np.full((3, 1000), wrong), "float32")
     assert [raised.code for raised in built.verify().warnings] == ["RESULT_INCORRECT"]

@@ -1,10 +1,8 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.datasets import shakespeare
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.shakespeare_lstm import (
@@ -18,18 +16,16 @@ from dyno.bench.workloads.shakespeare_lstm import (
     write_passage,
 )
 from dyno.settings import Settings
+from tests.running import started
 from tests.step_flops import step_flops
 
 SHAKESPEARE = workload("shakespeare_lstm")
 TINY = {"units": 32, "embedding": 16, "window": 20, "batch_size": 64, "test_samples": 200, "jit_compile": False}
 QUICK = {"epochs": 2, "steps_per_epoch": 5, "generate": 120, "validation_share": 0.01}
-Context = Callable[..., BuildContext]
 
 
 def _params(**params):
-    valid = validate_params(SHAKESPEARE, TINY | params)
-    assert isinstance(valid, ShakespeareLstmParams)
-    return valid
+    return validate_params(SHAKESPEARE, TINY | params)
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +35,12 @@ def artifacts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(context, artifacts):
-    training = SHAKESPEARE.build(_params(**QUICK), replace(context(), artifacts=artifacts))
-    training.compile()
-    training.execute(1)
-    return training
+    return started(SHAKESPEARE.build(_params(**QUICK), replace(context(), artifacts=artifacts)))
 
 
 @pytest.fixture(scope="module")
 def training(built):
-    found = built.complete(compile_s=0.0, first_execution_s=0.0)
-    assert found is not None
-    return found
+    return built.complete(compile_s=0.0, first_execution_s=0.0)
 
 
 def test_the_model_is_the_reference_one(tensorflow):
@@ -73,9 +64,6 @@ def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(tensorflow):
 def test_targets_are_the_next_characters_and_the_parts_share_none(context):
     text = shakespeare.load(Settings(data_dir=None))
     found = plan(_params(validation_share=0.1), context())
-    assert found.train.starts is not None
-    assert found.validation is not None
-    assert found.validation.starts is not None
     last, first = found.train.starts[-1], found.validation.starts[0]
     assert bytes(found.train.inputs[:9].tolist()) == b"First Cit"
     assert bytes(found.train.targets[:8].tolist()) == b"irst Cit"
@@ -93,11 +81,10 @@ def test_results_are_reported_with_unigram_and_bigram_baselines(training):
 @pytest.mark.verify
 def test_it_learns_more_than_how_frequent_each_character_is(context, tmp_path):
     """With six seeds it needed 0.76 to 0.79 of the baseline's nats, with a deviation of 0.012."""
-    built = SHAKESPEARE.build(_params(**QUICK | {"steps_per_epoch": 200}), replace(context(), artifacts=tmp_path))
-    built.compile()
-    built.execute(1)
+    built = started(
+        SHAKESPEARE.build(_params(**QUICK | {"steps_per_epoch": 200}), replace(context(), artifacts=tmp_path))
+    )
     training = built.complete(compile_s=0.0, first_execution_s=0.0)
-    assert training is not None
     learnt = training.test["nats_per_character"]
     assert learnt < 0.9 * training.baselines["unigram_nats_per_character"]
     assert training.epochs[-1].validation_loss == pytest.approx(learnt, rel=0.1)  # of another part of the text

@@ -1,10 +1,8 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.datasets import weather
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training.recurrent import jit_unmeasured
@@ -17,27 +15,22 @@ from dyno.bench.workloads.weather_gru import (
     weather_model,
 )
 from dyno.settings import Settings
+from tests.running import started
 from tests.step_flops import step_flops
 
 WEATHER = workload("weather_gru")
 TINY = {"data": "sample", "units": 16, "window": 48, "warmup_steps": 8, "batch_size": 64, "jit_compile": False}
 QUICK = {"epochs": 3, "steps_per_epoch": 5, "learning_rate": 4e-3}
 BARELY = {"units": 2, "window": 100, "warmup_steps": 2, "batch_size": 64, "steps_per_epoch": 1, "epochs": 6}
-Context = Callable[..., BuildContext]
 
 
 def _params(**params):
-    valid = validate_params(WEATHER, TINY | params)
-    assert isinstance(valid, WeatherGruParams)
-    return valid
+    return validate_params(WEATHER, TINY | params)
 
 
 def _trained(context, **params):
-    built = WEATHER.build(_params(**params), context)
-    built.compile()
-    built.execute(1)
+    built = started(WEATHER.build(_params(**params), context))
     training = built.complete(compile_s=0.0, first_execution_s=0.0)
-    assert training is not None
     return built, training
 
 
@@ -103,8 +96,6 @@ def test_no_hour_is_in_two_of_training_validation_and_test(context, hours):
     parts = [found.train, found.validation]
     ends = []
     for samples in parts:
-        assert samples is not None
-        assert samples.starts is not None
         ends.append((int(samples.starts[0]), int(samples.starts[-1]) + 100 + 24))
     assert ends[0][0] == 0
     assert ends[0][1] <= ends[1][0] < ends[1][1] == hours.train + 24 == found.data.train_samples
@@ -143,7 +134,7 @@ def test_the_first_steps_of_a_window_are_left_out_of_the_loss(tensorflow):
 
 def test_each_epoch_is_validated(trained):
     _, training = trained
-    assert training.data.kind == "sample"
+    assert training.data.kind == "real"
     assert [epoch.index for epoch in training.epochs if epoch.validation_loss is not None] == [0, 1, 2]
 
 

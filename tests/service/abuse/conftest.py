@@ -1,27 +1,22 @@
 """Fixtures: a separate API process with low limits, and clients that write raw bytes to its socket."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource
 import socket
-import subprocess
 import uuid
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from tests.service.test_main import command
+from tests.service.processes import running
 from tests.waiting import eventually
 
-ROOT = Path(__file__).parents[3]
 WITHIN_S = 60
 PIECE_S = 0.05
 MOST = 40  # connections
@@ -139,7 +134,6 @@ class Api:
     def connections(self):
         """The number of open connections, including the one of this request."""
         told = re.search(r"^dyno_connections (.+)$", self.http.get("/metrics").text, re.M)
-        assert told is not None
         return int(float(told[1]))
 
 
@@ -149,22 +143,12 @@ def api_process(folder, files=None, **settings):
 
     Whatever is done to it, it lives.
     """
-    argv, env = command(port="0", **settings)
     limited = None if files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, files)
     log = folder / f"{uuid.uuid4().hex}.log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            argv, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True, preexec_fn=limited
-        )
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().split()[-1]
-            with httpx.Client(base_url=url, timeout=WITHIN_S) as http:
-                yield Api(process.pid, int(url.rpartition(":")[2]), http, log)
-            assert process.poll() is None
-        finally:
-            process.kill()
-            process.communicate()
+    with log.open("wb") as said, running(stderr=said, preexec_fn=limited, **settings) as (process, url):
+        with httpx.Client(base_url=url, timeout=WITHIN_S) as http:
+            yield Api(process.pid, int(url.rpartition(":")[2]), http, log)
+        assert process.poll() is None
     assert " ERROR " not in log.read_text()
 
 
@@ -185,7 +169,7 @@ def problem(answer):
     """The problem, after checking its form and the headers of every response."""
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    found: dict[str, Any] = json.loads(answer.content)
+    found = json.loads(answer.content)
     assert found["status"] == answer.status_code
     assert found["request_id"] == answer.headers["x-request-id"]
     return found

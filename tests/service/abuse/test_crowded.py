@@ -1,19 +1,17 @@
 """More connections than the limit allows, and more than the system allows open files."""
 
 import resource
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from service.openapi.components import recorded_examples
-from tests.service.abuse.conftest import MOST, Api, problem
+from tests.service.abuse.conftest import MOST, problem
 from tests.service.openapi.house import plain
 from tests.waiting import eventually
 
 IDLE = 120
-Run = Callable[..., AbstractContextManager[Api]]
 CLOSE = "Connection: close"
 
 

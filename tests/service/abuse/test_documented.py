@@ -1,9 +1,5 @@
 """The document lists responses that connections send before a route is found, with every route."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from service.openapi.components import problem_codes, recorded_examples
@@ -27,7 +23,7 @@ POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/
 )
 def test_responses_of_connections_match_the_document(api, first, piece):
     [answer] = api.call().trickle(first, piece).answers()
-    document: dict[str, Any] = api.http.get("/openapi.json").json()
+    document = api.http.get("/openapi.json").json()
     listed = {(method, path, status): told for method, path, status, told in answers(document)}
     told, found = listed[first.partition(b" ")[0].decode(), "/v1/jobs", str(answer.status_code)], problem(answer)
     assert found["code"] in problem_codes(told)

@@ -1,16 +1,14 @@
 """Fixtures: a service with an artifact folder, and a worker that stores files without running a job."""
 
-from __future__ import annotations
-
 import pytest
 
-from dyno.models.job import Failure, FailureClass, WorkerRef
+from dyno.models.job import Failure, FailureClass
 from dyno.models.result import Artifact
 from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases
-from dyno.store.placement import queues_served
+from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
 from tests.results import a_result
+from tests.service.workers import claim_of
 from tests.waiting import eventually
 
 MAX_BYTES = 1 << 20
@@ -35,16 +33,13 @@ class Worker:
     def __init__(self, http, settings, device):
         self._http, self._device = http, device
         self._leases = Leases(sync_client(settings), settings)
-        self._claims: list[Claim] = []
+        self._claims = []
 
     def claim(self, **fields):
         body = {"workload": "mnist_cnn", "device": "cpu", "expires_in_s": 60} | fields
         submitted = self._http.post("/v1/jobs", json=body)
         assert submitted.status_code == 202, submitted.text
-        ref = WorkerRef(id="w", device=self._device.id, host=self._device.host)
-        claim = self._leases.claim(self._device.full_id, queues_served(self._device), ref)
-        assert claim is not None
-        self._claims.append(claim)
+        self._claims.append(claim := claim_of(self._leases, self._device))
         return claim
 
     def end(self):

@@ -1,7 +1,5 @@
 """Files are deleted at their job's end unless its result lists them, else with its record; never while it runs."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -27,7 +25,6 @@ def later(client, namespace, job, by_s):
 
 def due_in_s(client, namespace, job):
     score = client.zscore(Keys(namespace).artifacts, job)
-    assert score is not None
     return float(score) / 1000 - float(client.time()[0])
 
 
@@ -97,7 +94,7 @@ class Stuck(FolderStore):
 
     def __init__(self):
         super().__init__(Path("/nonexistent"))
-        self.tried: list[str] = []
+        self.tried = []
 
     def drop(self, job_id):
         self.tried.append(job_id)

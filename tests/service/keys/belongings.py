@@ -1,16 +1,13 @@
 """The data a key can own: jobs with results, files and deliveries, a comparison, a baseline, a sweep, an alarm; and
 texts that reveal it."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 from dyno.artifact_store import service_store
 from dyno.models.result import Artifact
 from dyno.store.redis import Keys
-from tests.service.keys.matrix import IMPORT, QUEUED, Names
+from tests.service.keys.matrix import IMPORT, QUEUED
 
 FILE, CONTENT = "model.weights.h5", b"what it has learned"
 WORD = "owners-own"  # in a label, in a URL and as an idempotency key
@@ -32,7 +29,7 @@ NEVER = {
 class Belongings:
     """`names` of the owner's data, and of data common to all. Responses to other callers have none of `marks`."""
 
-    names: Names
+    names: dict[str, str]
     marks: frozenset[str]
 
     @property
@@ -50,7 +47,7 @@ class Belongings:
 def make(http, hidden, everybodys, finished, client, settings):
     """Data of the key that `http` sends; `hidden` reveals it, too."""
     file = Artifact(name=FILE, bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest(), url="")
-    spec: dict[str, Any] = {"webhook": f"https://127.0.0.1:1/{WORD}", "labels": {"whose": WORD}}
+    spec = {"webhook": f"https://127.0.0.1:1/{WORD}", "labels": {"whose": WORD}}
     jobs = [finished(spec=spec, artifacts=[file]), finished()]
     _keep(settings, jobs[0], file)
     _say_that_it_runs(client, settings, jobs[0])

@@ -1,27 +1,19 @@
 """Fixtures: a service with keys of every scope, and clients that send them."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import pytest
-import redis
-from fastapi import FastAPI
 from pydantic import SecretStr
 
 from dyno.models.api_key import Limits, NewKey, Scope
-from dyno.models.device import Device
-from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.redis import Keys, async_client
 from service.app import create_app
-from tests.service.keys.belongings import Belongings, make
+from tests.service.keys.belongings import make
 
 
 @dataclass(frozen=True)
@@ -33,10 +25,10 @@ class Caller:
     http: httpx.Client
 
 
-def make_key(settings: Settings, scope: Scope = Scope.SUBMIT, **limits: int) -> tuple[str, str]:
+def make_key(settings, scope=Scope.SUBMIT, **limits):
     """Create a key as `dyno keys create` does; returns id and secret."""
 
-    async def made() -> tuple[str, str]:
+    async def made():
         async with async_client(settings) as client:
             asked = NewKey(name="test", scope=scope, limits=Limits(**limits))
             key, secret = await ApiKeys(client, settings).create(asked)
@@ -46,7 +38,7 @@ def make_key(settings: Settings, scope: Scope = Scope.SUBMIT, **limits: int) -> 
 
 
 @pytest.fixture(scope="module")
-def settings(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(settings, tmp_path_factory):
     """Settings with webhooks; deliveries to this host are refused."""
     changes = {
         "webhook_secret": SecretStr(f"whsec_{base64.b64encode(bytes(32)).decode()}"),
@@ -58,9 +50,7 @@ def settings(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Se
 
 
 @pytest.fixture(scope="module")
-def service(
-    settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-) -> Iterator[httpx.Client]:
+def service(settings, serve):
     """A client without a key; the first key exists before the service starts."""
     make_key(settings, Scope.READ)
     with serve(create_app(settings)) as http:
@@ -68,11 +58,11 @@ def service(
 
 
 @pytest.fixture(scope="module")
-def caller(service: httpx.Client, settings: Settings) -> Iterator[Callable[..., Caller]]:
+def caller(service, settings):
     """Create a key and a client that sends it."""
     with ExitStack() as stack:
 
-        def one(scope: Scope = Scope.SUBMIT, **limits: int) -> Caller:
+        def one(scope=Scope.SUBMIT, **limits):
             key_id, secret = make_key(settings, scope, **limits)
             headers = {"Authorization": f"Bearer {secret}"}
             http = httpx.Client(base_url=service.base_url, headers=headers, timeout=30)
@@ -82,38 +72,30 @@ def caller(service: httpx.Client, settings: Settings) -> Iterator[Callable[..., 
 
 
 @pytest.fixture(scope="module")
-def owner(caller: Callable[..., Caller]) -> Caller:
+def owner(caller):
     return caller()
 
 
 @pytest.fixture(scope="module")
-def http(owner: Caller) -> httpx.Client:
+def http(owner):
     """Jobs of the fixtures `submitted` and `finished` belong to the owner."""
     return owner.http
 
 
 @pytest.fixture
-def job_id(finished: Callable[..., str]) -> str:
+def job_id(finished):
     """A job of the owner, with a result."""
     return finished()
 
 
 @pytest.fixture(scope="module")
-def everyone(caller: Callable[..., Caller]) -> Mapping[Scope, Caller]:
+def everyone(caller):
     """A separate caller for each scope."""
     return {scope: caller(scope) for scope in Scope}
 
 
 @pytest.fixture
-def belongings(
-    finished: Callable[..., str],
-    caller: Callable[..., Caller],
-    everyone: Mapping[Scope, Caller],
-    owner: Caller,
-    offered: Device,
-    client: redis.Redis,
-    settings: Settings,
-) -> Iterator[Belongings]:
+def belongings(finished, caller, everyone, owner, offered, client, settings):
     """The owner's data."""
     everybodys = {"devices": offered.id, "keys": caller(Scope.READ).id, "workloads": "matmul", "docs": "page.js"}
     everybodys |= {"fleet": offered.id, "static": "dashboard.css"}
@@ -124,5 +106,5 @@ def belongings(
         http.post(f"{job['urls']['self']}/cancel").raise_for_status()
 
 
-def problem(answer: httpx.Response) -> tuple[int, Any]:
+def problem(answer):
     return answer.status_code, answer.json().get("code")

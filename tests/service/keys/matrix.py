@@ -1,18 +1,15 @@
 """Every operation of the served document, with all requests that can name an owner's data."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from service.openapi.components import recorded_examples
 
 WITHIN_S = 30  # timeout for a stream that should end
-IMPORT: dict[str, Any] = {  # the owner has imported it before
+IMPORT = {  # the owner has imported it before
     "content": recorded_examples()["requests"]["importResults"]["line"],
     "headers": {"Content-Type": "application/x-ndjson"},
 }
@@ -22,8 +19,6 @@ _PLACE = re.compile(r"([\w-]+)/{\w+}")
 _CODE_OF_PAGE = re.compile(r"[45]\d\d <code>([a-z-]+)</code>")
 
 # By the path's folder or the name of the parameter.
-Names = Mapping[str, str]
-Ask = dict[str, Any]
 
 
 class Operation(NamedTuple):
@@ -35,7 +30,7 @@ class Operation(NamedTuple):
     parameters: tuple[tuple[str, str], ...] = ()
     takes_body: bool = False
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.method} {self.path}"
 
 
@@ -69,7 +64,7 @@ def asks(operation, names):
     Raises KeyError for a path or a body of an unknown kind: add its requests here.
     """
     url = _PLACE.sub(lambda found: f"{found[1]}/{names[found[1]]}", operation.path)
-    plain: Ask = {"method": operation.method, "url": url}
+    plain = {"method": operation.method, "url": url}
     if operation.id in QUERIES:
         plain["params"] = QUERIES[operation.id]
     bodies = _bodies(operation.id, names) if operation.takes_body else [{}]
@@ -85,7 +80,7 @@ def asks(operation, names):
 def _bodies(operation_id, names):
     weights = {"job": names["jobs"], "name": names["artifacts"]}
     starting = {"workload": "mnist_cnn", "queue_if_absent": True, "params": {"weights": weights}}
-    by_id: dict[str | None, list[Ask]] = {
+    by_id = {
         "submitJob": [{"json": QUEUED}, {"json": starting}, {"json": QUEUED | {"baseline": names["baselines"]}}],
         "putBaseline": [{"json": {"job": names["jobs"]}}],
         "putSchedule": [{"json": {"cron": "0 3 * * *", "spec": starting}}],

@@ -1,17 +1,10 @@
 """When a key is needed, and how requests fare while the store is unreachable."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
-import httpx
 import pytest
-from fastapi import FastAPI
 
 from dyno.models.api_key import Scope
 from dyno.settings import Settings
@@ -27,10 +20,9 @@ BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_ab
 NO_JOB = "job_00000000000000000000000000"
 FILE = f"/v1/jobs/{NO_JOB}/artifacts/a.txt"
 EVERYTHING = ["read", "submit", "admin"]
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 
 
-def test_the_first_key_closes_a_service_that_runs_within_a_second(redis_url: str, namespace: str, serve: Serve) -> None:
+def test_the_first_key_closes_a_service_that_runs_within_a_second(redis_url, namespace, serve):
     settings = Settings(redis_url=redis_url, namespace=f"{namespace}-open")
     with serve(create_app(settings)) as http, sync_client(settings) as client:
         before = http.post("/v1/jobs", json=BODY).json()
@@ -47,9 +39,7 @@ def test_the_first_key_closes_a_service_that_runs_within_a_second(redis_url: str
         assert client.exists(Keys(settings.namespace).api_keys)
 
 
-def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
-    redis_url: str, namespace: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(redis_url, namespace, serve, monkeypatch):
     for constant in ("FRESH_S", "BELIEVED_S"):
         monkeypatch.setattr(f"service.anonymous_access.{constant}", 3600.0)
     settings = Settings(redis_url=redis_url, namespace=f"{namespace}-looks")
@@ -58,7 +48,7 @@ def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
         shared = app.state.opened.client.shared
         send = shared.send
 
-        def counted(*words: Any, **options: Any) -> Any:
+        def counted(*words, **options):
             if any(str(word).startswith((keys.api_keys, keys.api_key(""))) for word in words):  # no other task's
                 asked.append(str(words[0]))
             return send(*words, **options)
@@ -75,15 +65,15 @@ def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
         assert asked == ["EVALSHA"] * 10
 
 
-def test_concurrent_requests_share_one_read(redis_url: str, namespace: str) -> None:
+def test_concurrent_requests_share_one_read(redis_url, namespace):
     settings, asked = Settings(redis_url=redis_url, namespace=f"{namespace}-at-once"), list[str]()
 
-    async def ask() -> list[bool]:
+    async def ask():
         async with async_client(settings) as client:
             keys = ApiKeys(client, settings)
             any_key = keys.any
 
-            async def counted() -> bool:
+            async def counted():
                 asked.append("any")
                 return await any_key()
 
@@ -95,9 +85,7 @@ def test_concurrent_requests_share_one_read(redis_url: str, namespace: str) -> N
     assert asked == ["any"]
 
 
-def test_a_silent_store_does_not_delay_requests_that_need_no_store(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_store_does_not_delay_requests_that_need_no_store(serve, monkeypatch):
     monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
     monkeypatch.setattr("service.anonymous_access.BELIEVED_S", 3600.0)
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
@@ -109,9 +97,7 @@ def test_a_silent_store_does_not_delay_requests_that_need_no_store(
             os.kill(server.pid, signal.SIGCONT)
 
 
-def test_a_public_service_refuses_requests_without_a_key_even_before_the_first(
-    redis_url: str, namespace: str, serve: Serve
-) -> None:
+def test_a_public_service_refuses_requests_without_a_key_even_before_the_first(redis_url, namespace, serve):
     there = {"redis_url": redis_url, "namespace": f"{namespace}-outside", "host": "0.0.0.0"}
     with serve(create_app(Settings(**there))) as http:
         assert problem(http.get("/v1/jobs")) == (401, "not-authorized")
@@ -120,9 +106,7 @@ def test_a_public_service_refuses_requests_without_a_key_even_before_the_first(
         assert http.get("/v1/jobs").status_code == 200
 
 
-def test_while_the_store_is_unreachable_no_key_is_accepted_and_open_lasts_only_briefly(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_the_store_is_unreachable_no_key_is_accepted_and_open_lasts_only_briefly(serve, monkeypatch):
     monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
     monkeypatch.setattr("service.anonymous_access.BELIEVED_S", 3600.0)
     with EmbeddedServer() as server:
@@ -140,9 +124,7 @@ def test_while_the_store_is_unreachable_no_key_is_accepted_and_open_lasts_only_b
             assert problem(http.get("/v1/workloads")) == (503, "store-unavailable")
 
 
-def test_a_store_without_its_keys_stays_closed_until_opened_explicitly(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_without_its_keys_stays_closed_until_opened_explicitly(serve, monkeypatch):
     monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)
@@ -158,10 +140,10 @@ def test_a_store_without_its_keys_stays_closed_until_opened_explicitly(
             assert http.get("/v1/workloads").status_code == 200
 
 
-def open_again(settings: Settings) -> None:
+def open_again(settings):
     """Do what `dyno keys open` does."""
 
-    async def opened() -> bool:
+    async def opened():
         async with async_client(settings) as client:
             return await ApiKeys(client, settings).open_again()
 
@@ -169,9 +151,7 @@ def open_again(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_required_keys_are_needed_even_before_the_first_exists(
-    redis_url: str, namespace: str, serve: Serve, host: str
-) -> None:
+def test_required_keys_are_needed_even_before_the_first_exists(redis_url, namespace, serve, host):
     settings = Settings(
         redis_url=redis_url,
         namespace=f"{namespace}-required",
@@ -186,7 +166,7 @@ def test_required_keys_are_needed_even_before_the_first_exists(
         assert http.get("/v1/workloads", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
-def test_readiness_without_a_key_names_the_failing_store_but_no_address(serve: Serve) -> None:
+def test_readiness_without_a_key_names_the_failing_store_but_no_address(serve):
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)
         with serve(create_app(settings)) as http, sync_client(settings) as client:
@@ -210,7 +190,7 @@ def test_readiness_without_a_key_names_the_failing_store_but_no_address(serve: S
                 assert (answer.status_code, answer.json()["detail"]) == (503, "Redis is unavailable")
 
 
-def test_a_full_store_still_returns_a_keys_jobs(serve: Serve) -> None:
+def test_a_full_store_still_returns_a_keys_jobs(serve):
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)
         _, secret = make_key(settings, requests_per_s=1000)

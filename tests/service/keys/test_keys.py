@@ -7,9 +7,9 @@ import pytest
 from dyno.models.api_key import Scope
 from dyno.models.job import WorkerRef
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import Keys
 from tests.service.keys.conftest import problem
+from tests.service.workers import claim_of, succeed
 from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
@@ -181,10 +181,7 @@ def test_a_reached_limit_is_returned_with_its_quota_and_retry_after(caller, clie
 def test_an_attempt_token_reads_only_the_weights_of_its_job(service, owner, job_id, settings, offered, client):
     spec = BODY | {"params": {"n": 64}, "device": "cpu"}
     own = owner.http.post("/v1/jobs", json=spec).json()["id"]
-    claim = Leases(client, settings).claim(
-        offered.full_id, queues_served(offered), WorkerRef(id="w", device=offered.id, host=offered.host)
-    )
-    assert claim is not None
+    claim = claim_of(Leases(client, settings), offered)
     assert claim.job_id == own
     name = Keys(settings.namespace).job(own)
     ref = f'"weights":{{"job":"{job_id}","name":"model.weights.h5"}}'
@@ -203,3 +200,20 @@ def test_an_attempt_token_reads_only_the_weights_of_its_job(service, owner, job_
     for other in (files, f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}/result", "/v1/jobs"):
         assert told(other) == (401, "not-authorized")
     Leases(client, settings).finish(claim, "stop")
+
+
+def test_after_a_rotation_the_jobs_of_the_revoked_key_go_on(caller, everyone, settings, client):
+    """docs/operations.md, "Rotating secrets"."""
+    first, second, admin = caller(), caller(), everyone[Scope.ADMIN].http
+    asked = BODY | {"device": "cpu:9-9@rotated"}
+    ids = [one.http.post("/v1/jobs", json=asked).raise_for_status().json()["id"] for one in (first, second)]
+    assert admin.delete(f"/v1/keys/{first.id}").is_success
+    assert first.http.get("/v1/jobs").status_code == 401
+    leases, ref = Leases(client, settings), WorkerRef(id="w", device="cpu:9-9", host="rotated")
+    for _ in ids:
+        claim = leases.claim("cpu:9-9@rotated", ["cpu:9-9@rotated"], ref)
+        assert claim is not None
+        succeed(leases, claim)
+    results = [f"/v1/jobs/{job_id}/result" for job_id in ids]
+    assert [admin.get(result).status_code for result in results] == [200, 200]
+    assert [second.http.get(result).status_code for result in results] == [404, 200]

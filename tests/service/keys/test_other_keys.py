@@ -1,10 +1,6 @@
 """Every operation of the served document, requested for the owner's data by a stranger, an admin and the owner."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 
 import httpx
 import pytest
@@ -14,33 +10,28 @@ from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.app import create_app
-from service.auth import EVERYBODYS, OWN, READ, Keyless, RouteRule, authorize, requires
+from service.auth import EVERYBODYS, OWN, READ, Keyless, authorize, requires
 from service.dependencies import StateDep
-from tests.service.keys.belongings import Belongings
-from tests.service.keys.conftest import Caller
-from tests.service.keys.matrix import Ask, Operation, Told, asks, canceled, operations, told
+from tests.service.keys.matrix import asks, canceled, operations, told
 
 NOT_THERE = (
     *("job-not-found", "comparison-not-found", "delivery-not-found", "baseline-not-found", "alarm-not-found"),
     *("sweep-not-found", "schedule-not-found"),
 )
-RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+RULES = create_app(Settings()).state.rules
 
 
 class Matrix:
     """The callers of one service, and one line per fault in the responses."""
 
-    def __init__(
-        self, rules: Mapping[tuple[str, str], RouteRule], belongings: Belongings, *callers: httpx.Client
-    ) -> None:
+    def __init__(self, rules, belongings, *callers):
         self._rules, self._belongings = rules, belongings
         self._owner, self._stranger, self._admin = callers
         self._last = {who: canceled(who) for who in callers}
 
-    def faults(self, found: list[Operation]) -> Iterator[str]:
+    def faults(self, found):
         """The stranger comes first, who may change nothing; the owner last, who may delete."""
-        about: dict[Operation, list[Ask]] = {}
+        about = {}
         for each in found:
             try:
                 about[each] = asks(each, self._belongings.names)
@@ -55,10 +46,10 @@ class Matrix:
         for each, answers in refused.items():
             yield from self._not_as_ruled(each, about[each], answers)
 
-    def _told(self, who: httpx.Client, all_of_it: list[Ask]) -> list[Told]:
+    def _told(self, who, all_of_it):
         return [told(who, ask, self._last[who]) for ask in all_of_it]
 
-    def _leaks(self, each: Operation, about: list[Ask], answers: list[Told]) -> Iterator[str]:
+    def _leaks(self, each, about, answers):
         there = asks(each, self._belongings.nowhere)
         for ask, elsewhere, answer in zip(about, there, answers, strict=True):
             if answer.status >= 500:
@@ -70,11 +61,11 @@ class Matrix:
                 if self._belongings.renamed(answer.text) != unknown.text or answer.status != unknown.status:
                     yield f"{each}: tells what is another's from what never was"
 
-    def _not_for_admins(self, each: Operation, answers: list[Told]) -> Iterator[str]:
+    def _not_for_admins(self, each, answers):
         if any(answer.status >= 500 or answer.code in NOT_THERE for answer in answers):
             yield f"{each}: isn't for admins"
 
-    def _not_as_ruled(self, each: Operation, about: list[Ask], strangers: list[Told]) -> Iterator[str]:
+    def _not_as_ruled(self, each, about, strangers):
         """Whether the owner gets its own data exactly where the rule says so; else leaks couldn't be found."""
         needs, whose = self._rules[each.method, each.path]
         owners = self._told(self._owner, about)
@@ -86,18 +77,18 @@ class Matrix:
         if owned != (whose is OWN and needs is not Keyless.TO_ATTEMPTS):
             yield f"{each}: its rule is {whose.name}, and an owner is told {'more' if owned else 'no more'} than others"
 
-    def _marks(self, answer: Told, ask: Ask) -> list[str]:
+    def _marks(self, answer, ask):
         """The marks of the owner in a response that weren't in its request."""
         sent = json.dumps(ask, default=str)
         return [mark for mark in self._belongings.marks if mark in answer.text and mark not in sent]
 
 
 @pytest.fixture
-def matrix(belongings: Belongings, owner: Caller, everyone: Mapping[Scope, Caller]) -> Matrix:
+def matrix(belongings, owner, everyone):
     return Matrix(RULES, belongings, owner.http, everyone[Scope.SUBMIT].http, everyone[Scope.ADMIN].http)
 
 
-def test_no_operation_shows_another_keys_data(matrix: Matrix, everyone: Mapping[Scope, Caller]) -> None:
+def test_no_operation_shows_another_keys_data(matrix, everyone):
     found = operations(everyone[Scope.READ].http.get("/openapi.json").json())
     assert list(matrix.faults(found)) == []
 
@@ -105,33 +96,26 @@ def test_no_operation_shows_another_keys_data(matrix: Matrix, everyone: Mapping[
 class Forgetful(FastAPI):
     """An app with routes that ignore keys."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options):
         super().__init__(**options)
         for path, endpoint in PLANTED.items():
             self.add_api_route(path, endpoint, dependencies=[Depends(authorize)])
 
 
 @requires(READ, EVERYBODYS)
-async def _everybodys_jobs(state: StateDep) -> list[str]:
+async def _everybodys_jobs(state: StateDep):
     return [str(job) for job in await state.client.zrange(Keys(state.settings.namespace).jobs, 0, -1)]
 
 
 @requires(READ, OWN)
-async def _own_jobs(state: StateDep) -> list[str]:
+async def _own_jobs(state: StateDep):
     return await _everybodys_jobs(state)
 
 
 PLANTED = {"/v1/everything": _everybodys_jobs, "/v1/own": _own_jobs, "/v1/all/{sweep_id}": _own_jobs}
 
 
-def test_the_matrix_finds_leaking_routes_and_untested_ones(
-    belongings: Belongings,
-    owner: Caller,
-    everyone: Mapping[Scope, Caller],
-    settings: Settings,
-    serve: Serve,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_matrix_finds_leaking_routes_and_untested_ones(belongings, owner, everyone, settings, serve, monkeypatch):
     monkeypatch.setattr("service.app.FastAPI", Forgetful)
     app = create_app(settings)
     with serve(app) as http:

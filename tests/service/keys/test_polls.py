@@ -1,23 +1,14 @@
 """Long polls of several keys: each key has its share."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 
-import httpx
-from fastapi import FastAPI
-
-from dyno.settings import Settings
 from service.app import create_app
-from service.state import StreamLimit
-from tests.service.keys.conftest import Caller
+from service.sharing import StreamLimit
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 
 
-def test_a_free_slot_is_taken_and_returned() -> None:
+def test_a_free_slot_is_taken_and_returned():
     places = StreamLimit(4)
     with places.slot_if_free("a") as first, places.slot_if_free("a") as second:
         assert (first, second) == (True, False)
@@ -33,12 +24,10 @@ def test_a_free_slot_is_taken_and_returned() -> None:
         assert again
 
 
-def test_a_key_beyond_its_share_of_long_polls_is_answered_at_once(
-    settings: Settings, caller: Callable[..., Caller], serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-) -> None:
+def test_a_key_beyond_its_share_of_long_polls_is_answered_at_once(settings, caller, serve):
     with serve(create_app(settings.model_copy(update={"max_connections": 16}))) as http, ThreadPoolExecutor(3) as pool:
 
-        def ask(who: Caller, method: str, path: str, wait_s: float = 0) -> httpx.Response:
+        def ask(who, method, path, wait_s=0):
             mine = {"Authorization": f"Bearer {who.secret}"}
             body = BODY if path == "/v1/jobs" else None
             return http.request(method, path, headers=mine, json=body, params={"wait": wait_s} if wait_s else {})

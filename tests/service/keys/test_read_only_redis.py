@@ -1,16 +1,11 @@
 """Keys while Redis is a read-only replica: requests are served, within the limits of their key."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 
-import httpx
 import pytest
-from fastapi import FastAPI
 
 from dyno.errors import LimitReached
 from dyno.models.api_key import ApiKey, Limits, Scope
@@ -23,17 +18,14 @@ from tests.servers import demoted
 from tests.service.keys.conftest import make_key, problem
 from tests.waiting import eventually
 
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 REQUESTS = 30
 
 
-def bearer(secret: str) -> dict[str, str]:
+def bearer(secret):
     return {"Authorization": f"Bearer {secret}"}
 
 
-def test_a_key_is_served_at_its_rate_and_an_expired_one_is_refused(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_key_is_served_at_its_rate_and_an_expired_one_is_refused(serve, caplog):
     with EmbeddedServer() as server, sync_client(settings := Settings(redis_url=server.url)) as client:
         _, limited = make_key(settings, Scope.READ, requests_per_s=1)
         _, unlimited = make_key(settings, Scope.READ)
@@ -60,18 +52,18 @@ def test_a_key_is_served_at_its_rate_and_an_expired_one_is_refused(
 
 
 @pytest.fixture
-def key() -> ApiKey:
+def key():
     facts = {"id": "key_0123456789abcdef", "prefix": "dyno_01234567", "name": "ci", "scope": "read"}
     return ApiKey.model_validate(
         {**facts, "limits": Limits(requests_per_s=4), "high_priority": False, "created_at": "2026-01-31T12:00:00Z"}
     )
 
 
-def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(key: ApiKey, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(key, caplog):
     now_s = 100.0
     rates = LocalRates(clock=lambda: now_s)
 
-    def served() -> int:
+    def served():
         """How many requests are served until one is refused."""
         number = 0
         with suppress(LimitReached):

@@ -1,25 +1,18 @@
 """What the jobs of a key may ask for: priority `high`, and how long their results are kept."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import redis
-from fastapi import FastAPI
 
 from dyno.models.api_key import Scope
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.app import create_app
-from tests.service.keys.conftest import Caller, make_key, problem
+from tests.service.keys.conftest import make_key, problem
 
-BODY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 HIGH = BODY | {"priority": "high"}
 PAIR = {
     "specs": [HIGH | {"measure": {"max_s": 1}}, {"workload": "matmul", "params": {"n": 64, "repeats": 20}}],
@@ -30,16 +23,16 @@ REFUSED = (403, "priority-not-allowed")
 
 
 @pytest.fixture(scope="module")
-def admin(caller: Callable[..., Caller]) -> Caller:
+def admin(caller):
     return caller(Scope.ADMIN)
 
 
 @pytest.fixture
-def created(admin: Caller, service: httpx.Client) -> Iterator[Callable[..., httpx.Client]]:
+def created(admin, service):
     """A client with a key that the admin creates over HTTP."""
     with ExitStack() as stack:
 
-        def one(**fields: Any) -> httpx.Client:
+        def one(**fields):
             answer = admin.http.post("/v1/keys", json={"name": "ci", "scope": "submit"} | fields)
             assert answer.status_code == 201, answer.text
             headers = {"Authorization": f"Bearer {answer.json()['secret']}"}
@@ -48,9 +41,7 @@ def created(admin: Caller, service: httpx.Client) -> Iterator[Callable[..., http
         yield one
 
 
-def test_priority_high_is_a_right_that_new_keys_need(
-    created: Callable[..., httpx.Client], admin: Caller, client: redis.Redis, settings: Settings
-) -> None:
+def test_priority_high_is_a_right_that_new_keys_need(created, admin, client, settings):
     plain, entitled = created(), created(high_priority=True)
     assert plain.get("/v1/me").json()["key"]["high_priority"] is False
     for answer in (
@@ -69,16 +60,14 @@ def test_priority_high_is_a_right_that_new_keys_need(
     assert entitled.post("/v1/comparisons", json=PAIR).status_code == 202
 
 
-def test_a_rerun_needs_the_right_too(
-    created: Callable[..., httpx.Client], client: redis.Redis, settings: Settings
-) -> None:
+def test_a_rerun_needs_the_right_too(created, client, settings):
     http = created(high_priority=True)
     job = http.post("/v1/jobs", json=HIGH).json()
     client.hset(Keys(settings.namespace).api_key(job["owner"]), "high_priority", 0)
     assert problem(http.post(f"{job['urls']['self']}/rerun")) == REFUSED
 
 
-def test_a_key_limits_how_long_results_are_kept(created: Callable[..., httpx.Client]) -> None:
+def test_a_key_limits_how_long_results_are_kept(created):
     http = created(limits={"expires_in_s": DAY_S})
     assert http.get("/v1/me").json()["key"]["limits"]["expires_in_s"] == DAY_S
     for way in ({}, {"Prefer": "handling=lenient"}):
@@ -105,9 +94,7 @@ def test_a_key_limits_how_long_results_are_kept(created: Callable[..., httpx.Cli
     assert http.get(f"/v1/jobs/{made['job']}").json()["spec"]["expires_in_s"] == DAY_S
 
 
-def test_the_settings_have_the_defaults_of_all_keys_and_none_for_clients_without(
-    settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-) -> None:
+def test_the_settings_have_the_defaults_of_all_keys_and_none_for_clients_without(settings, serve):
     changes = {"namespace": f"{settings.namespace}-fair", "max_queued": 8, "key_expires_in_s": DAY_S}
     fair = settings.model_copy(update=changes)
     with serve(create_app(fair)) as http:
@@ -132,12 +119,9 @@ def test_the_settings_have_the_defaults_of_all_keys_and_none_for_clients_without
         assert problem(http.post("/v1/jobs", json=BODY, headers=own)) == (429, "queue-full")
 
 
-def test_the_key_of_the_guide_to_grafana_reads_results_of_other_keys(
-    caller: Callable[..., Caller], finished: Callable[..., str]
-) -> None:
+def test_the_key_of_the_guide_to_grafana_reads_results_of_other_keys(caller, finished):
     guide = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     said = re.search(r"_Bearer Token_[^.]*?scope\s+`(\w+)`", guide)
-    assert said is not None
     finished()
     asked = {"workload": "matmul", "metric": "throughput"}
     assert caller(Scope(said[1])).http.get("/v1/results", params=asked).json() != []

@@ -1,25 +1,18 @@
 """Every route with every kind of key, checked against the rule that the route declares."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 from html import unescape
-from typing import Any
 
-import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from service import pages
 from service.app import create_app
-from service.auth import Keyless, RouteRule, route_rules
-from tests.service.keys.belongings import Belongings
-from tests.service.keys.conftest import Caller, problem
-from tests.service.keys.matrix import Operation, Told, asks, operations, told
+from service.auth import Keyless, route_rules
+from tests.service.keys.conftest import problem
+from tests.service.keys.matrix import Operation, asks, operations, told
 
-RULES: dict[tuple[str, str], RouteRule] = create_app(Settings()).state.rules
+RULES = create_app(Settings()).state.rules
 ROWS = sorted(RULES, key=lambda row: (row[1], row[0]))
 _GUIDE = ("/docs/guide", "/docs/guide/{path:path}")
 UNDOCUMENTED = {("GET", path) for path in ("/openapi.json", "/docs", "/docs/{asset}", *_GUIDE)}
@@ -29,23 +22,23 @@ GROUPS = {method: [row for row in ROWS if row[0] == method] for method in sorted
 
 
 @pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
+def document():
     return create_app(Settings()).openapi()
 
 
 @pytest.fixture
-def ask(document: dict[str, Any], service: httpx.Client, belongings: Belongings) -> Callable[..., Told]:
+def ask(document, service, belongings):
     """Send the request of a row for the owner's data."""
     by_row = {(each.method, each.path): each for each in operations(document)}
 
-    def one(row: tuple[str, str], authorization: str | None) -> Told:
+    def one(row, authorization):
         operation = by_row.get(row, Operation(*row))
         return told(service, asks(operation, belongings.names)[0], authorization=authorization)
 
     return one
 
 
-def test_rules_cover_exactly_the_routes_of_the_document(document: dict[str, Any]) -> None:
+def test_rules_cover_exactly_the_routes_of_the_document(document):
     documented = {(each.method, each.path) for each in operations(document)}
     assert documented | UNDOCUMENTED | PAGES == RULES.keys()
 
@@ -53,12 +46,12 @@ def test_rules_cover_exactly_the_routes_of_the_document(document: dict[str, Any]
 class Beside(FastAPI):
     """An app with a route outside the service's routers, without `authorize`."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         super().__init__(**options)
         self.add_api_route("/v1/beside", lambda: None)
 
 
-def test_a_route_without_a_rule_prevents_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_without_a_rule_prevents_the_start(monkeypatch):
     forgotten = APIRouter()
     forgotten.add_api_route("/v1/forgotten", lambda: None)
     with pytest.raises(RuntimeError, match=r"without @requires.*/v1/forgotten"):
@@ -68,13 +61,13 @@ def test_a_route_without_a_rule_prevents_the_start(monkeypatch: pytest.MonkeyPat
         create_app(Settings(redis_url="unix:///nowhere"))
 
 
-def test_requests_without_a_valid_key_are_refused(ask: Callable[..., Told]) -> None:
+def test_requests_without_a_valid_key_are_refused(ask):
     for row in ROWS:
         for authorization in (None, "Bearer", "Basic ZHlubzo=", "Bearer dyno", f"Bearer dyno_{'0' * 64}"):
             _expect_refusal(row, ask(row, authorization))
 
 
-def _expect_refusal(row: tuple[str, str], answer: Told) -> None:
+def _expect_refusal(row, answer):
     needs = RULES[row].needs
     if needs is Keyless.TO_ALL:
         assert answer.status in (200, 303, 404, 415)
@@ -91,15 +84,13 @@ def _expect_refusal(row: tuple[str, str], answer: Told) -> None:
 
 
 @pytest.mark.parametrize("rows", GROUPS.values(), ids=GROUPS)
-def test_a_key_can_use_exactly_the_routes_of_its_scope(
-    rows: list[tuple[str, str]], ask: Callable[..., Told], everyone: Mapping[Scope, Caller]
-) -> None:
+def test_a_key_can_use_exactly_the_routes_of_its_scope(rows, ask, everyone):
     for row in rows:
         for scope, who in everyone.items():
             _expect_scope(row, scope, ask(row, f"Bearer {who.secret}"))
 
 
-def _expect_scope(row: tuple[str, str], scope: Scope, answer: Told) -> None:
+def _expect_scope(row, scope, answer):
     needs = RULES[row].needs
     if needs is Keyless.TO_ATTEMPTS:
         assert answer.code == "stale-token"
@@ -113,9 +104,7 @@ def _expect_scope(row: tuple[str, str], scope: Scope, answer: Told) -> None:
 
 
 @pytest.mark.parametrize("starts_from", [False, True], ids=["to store a file", "to read what a job starts from"])
-def test_without_a_token_a_jobs_existence_is_not_revealed(
-    service: httpx.Client, job_id: str, submitted: Callable[..., str], starts_from: bool
-) -> None:
+def test_without_a_token_a_jobs_existence_is_not_revealed(service, job_id, submitted, starts_from):
     jobs = [job_id, submitted(), "job_01J00000000000000000000000"]
     files = "/v1/jobs/{}/artifacts/model.weights.h5"
     headers = {"X-Request-ID": "same", "Authorization": f"Bearer {'0' * 32}"}
@@ -127,9 +116,7 @@ def test_without_a_token_a_jobs_existence_is_not_revealed(
     assert (status, problem(answers[0])[1]) == (409, "stale-token")
 
 
-def test_the_document_names_each_routes_scope_and_its_refusals(
-    document: dict[str, Any],
-) -> None:
+def test_the_document_names_each_routes_scope_and_its_refusals(document):
     for (method, path), (needs, _) in RULES.items():
         operation = document["paths"].get(path, {}).get(method.lower())
         if operation is None:

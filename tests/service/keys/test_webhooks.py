@@ -1,31 +1,23 @@
 """Webhooks of API keys: each key has its own deliveries and its own secret."""
 
-from __future__ import annotations
+from contextlib import ExitStack
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-
-import httpx
 import pytest
-from fastapi import FastAPI
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from dyno.models.api_key import Scope
-from dyno.settings import Settings
 from dyno.webhook_delivery import MAX_ATTEMPTS_AT_ONCE, MAX_ATTEMPTS_PER_OWNER, MAX_ATTEMPTS_PER_RECEIVER
 from service.app import create_app
 from tests.inbox import Inbox
-from tests.service.keys.conftest import Caller, make_key, problem
+from tests.service.keys.conftest import make_key, problem
 from tests.waiting import eventually
 
 
-def listed(who: Caller) -> list[str]:
+def listed(who):
     return [each["id"] for each in who.http.get("/v1/webhook-deliveries").raise_for_status().json()["data"]]
 
 
-def test_a_key_handles_its_own_deliveries_and_an_admin_sees_all(
-    owner: Caller, caller: Callable[..., Caller], finished: Callable[..., str]
-) -> None:
+def test_a_key_handles_its_own_deliveries_and_an_admin_sees_all(owner, caller, finished):
     stranger, reader, admin = caller(), caller(Scope.READ), caller(Scope.ADMIN)
     with Inbox() as inbox:
         job_id = finished(spec={"webhook": inbox.url})
@@ -46,9 +38,7 @@ def test_a_key_handles_its_own_deliveries_and_an_admin_sees_all(
             Webhook(other).verify(message.body, message.headers)
 
 
-def test_a_key_with_silent_receivers_delays_no_other(
-    settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-) -> None:
+def test_a_key_with_silent_receivers_delays_no_other(settings, serve):
     patient = settings.model_copy(update={"namespace": f"{settings.namespace}-slow", "webhook_timeout_s": 600.0})
     spec = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
     (_, greedy), (_, other) = make_key(patient), make_key(patient)
@@ -57,7 +47,7 @@ def test_a_key_with_silent_receivers_delays_no_other(
         quick = stack.enter_context(Inbox())
         http = stack.enter_context(serve(create_app(patient)))
 
-        def ends(secret: str, inbox: Inbox) -> None:
+        def ends(secret, inbox):
             mine = {"Authorization": f"Bearer {secret}"}
             job = http.post("/v1/jobs", json=spec | {"webhook": inbox.url}, headers=mine).raise_for_status().json()
             http.post(job["urls"]["cancel"], headers=mine).raise_for_status()

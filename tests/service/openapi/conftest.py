@@ -1,10 +1,6 @@
 """Helpers to read the document."""
 
-from typing import Any
-
 from service.openapi import each_operation
-
-Document = dict[str, Any]
 
 
 def answers(document):

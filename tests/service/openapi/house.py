@@ -1,40 +1,28 @@
 """Three services that can repeat every example: one without keys, one with keys, and one without a store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import httpx
 import redis
-from fastapi import FastAPI
 
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.models.device import Device, PeakFigure
-from dyno.models.job import WorkerRef
-from dyno.models.result import Artifact, Metric, Result, RunSamples
+from dyno.models.result import Artifact, Result, RunSamples
 from dyno.settings import Settings
-from dyno.store import fleet
 from dyno.store.api_keys import ApiKeys
-from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Claim, Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, async_client, sync_client
 from service.app import create_app
 from tests.comparisons import a_metric, of_metrics
+from tests.service.workers import publish, take
 
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-
-TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
-IN_TURNS: dict[str, Any] = {"specs": [TINY, TINY | {"params": {"n": 64, "repeats": 20}}], "pairs": 4}
-SWEEP: dict[str, Any] = {"spec": TINY, "grid": {"params.n": [64, 128]}, "base": {"params.n": 64}}
+TINY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
+IN_TURNS = {"specs": [TINY, TINY | {"params": {"n": 64, "repeats": 20}}], "pairs": 4}
+SWEEP = {"spec": TINY, "grid": {"params.n": [64, 128]}, "base": {"params.n": 64}}
 BENCH = Device(
     id="cpu:0-0",
     kind="cpu",
@@ -45,7 +33,6 @@ BENCH = Device(
     peak={"float32": PeakFigure(value=1e11, provenance="measured here")},
     frameworks={"tensorflow": "2.21.0", "jax": "0.10.2"},
 )
-WORKER = WorkerRef(id="cpu:0-0@bench-1.da53de", device=BENCH.id, host=BENCH.host)
 SAMPLES = RunSamples(run=0, warmup=[0.3], samples=[0.1], sample_cpu_s=[(0.1, 0.0)], executions_per_sample=4)
 PLACES = {"artifacts": "/srv/dyno/artifacts", "redis.sock": "/run/redis/redis.sock"}  # as in the examples
 
@@ -66,27 +53,27 @@ class House:
     running: list[Claim] = field(default_factory=list)
 
     @property
-    def keys(self) -> Keys:
+    def keys(self):
         return Keys(self.settings.namespace)
 
-    def job(self, **spec: Any) -> str:
+    def job(self, **spec):
         """Queue a job; returns its id."""
         answer = self.http.post("/v1/jobs", json=TINY | spec).raise_for_status()
         return str(answer.json()["id"])
 
-    def claimed(self, **spec: Any) -> Claim:
+    def claimed(self, **spec):
         """Claim a new job, and stop the one claimed before."""
         while self.running:
             self.leases.finish(self.running.pop(), "stop")
         job_id = self.job(**spec)
-        while (claim := self.leases.claim(BENCH.full_id, queues_served(BENCH), WORKER)) is not None:
+        while (claim := take(self.leases, BENCH)) is not None:
             if claim.job_id == job_id:
                 self.running.append(claim)
                 return claim
             self.leases.finish(claim, "stop")  # left by another test
         raise AssertionError(f"{job_id} wasn't there to be claimed")
 
-    def finished(self, *names: str, metric: Metric | None = None, **spec: Any) -> str:
+    def finished(self, *names, metric=None, **spec):
         """Make a succeeded job with files of these names and this metric; returns its id."""
         claim = self.claimed(**spec)
         artifacts = [Artifact.model_validate(self.put(claim, name).raise_for_status().json()) for name in names]
@@ -94,13 +81,13 @@ class House:
         assert self.leases.finish(claim, "succeed", result=Result.model_validate(result), samples=[SAMPLES])
         return claim.job_id
 
-    def put(self, claim: Claim, name: str, content: bytes = b"bytes") -> httpx.Response:
+    def put(self, claim, name, content=b"bytes"):
         url = f"/v1/jobs/{claim.job_id}/artifacts/{name}"
         return self.http.put(url, content=content, headers={"Authorization": f"Bearer {claim.token}"})
 
 
 @contextmanager
-def house(settings: Settings, folder: Path, serve: Serve) -> Iterator[House]:
+def house(settings, folder, serve):
     """Run the services with the store of `settings` and files in `folder`."""
     open_ = settings.model_copy(
         update={"artifact_dir": folder / "artifacts", "artifact_max_bytes": 1000, "max_streams": 1}
@@ -118,25 +105,21 @@ def house(settings: Settings, folder: Path, serve: Serve) -> Iterator[House]:
         _sending(needs_key, poor) as by_poor,
         sync_client(open_) as client,
     ):
-        now = datetime.now(UTC)
-        record = WorkerRecord(
-            id=WORKER.id, host=BENCH.host, pid=1, device=BENCH.full_id, state="idle", version="0", started_at=now
-        )
         for each in (open_, closed):
-            fleet.publish(client, each, BENCH, record)
+            publish(client, each, BENCH)
         clients = (http, by_admin, by_reader, by_poor, to_none)
         yield House(*clients, open_, Leases(client, open_), client)
 
 
-_KEYS: list[tuple[Scope, dict[str, int]]] = [
+_KEYS = [
     (Scope.ADMIN, {}),
     (Scope.READ, {}),
     (Scope.SUBMIT, {"queued_jobs": 1}),
 ]
 
 
-def _key(settings: Settings, scope: Scope, **limits: int) -> str:
-    async def made() -> str:
+def _key(settings, scope, **limits):
+    async def made():
         async with async_client(settings) as client:
             _, secret = await ApiKeys(client, settings).create(NewKey(name="ci", scope=scope, limits=Limits(**limits)))
             return secret
@@ -144,11 +127,11 @@ def _key(settings: Settings, scope: Scope, **limits: int) -> str:
     return asyncio.run(made())
 
 
-def _sending(http: httpx.Client, secret: str) -> httpx.Client:
+def _sending(http, secret):
     return httpx.Client(base_url=http.base_url, headers={"Authorization": f"Bearer {secret}"}, timeout=30)
 
 
-def elsewhere(answer: Any, folder: Path) -> Any:
+def elsewhere(answer, folder):
     """The response with the paths of the recorded examples."""
     text = json.dumps(answer)
     for name, place in PLACES.items():
@@ -156,7 +139,7 @@ def elsewhere(answer: Any, folder: Path) -> Any:
     return json.loads(text)
 
 
-def plain(problem: dict[str, Any]) -> Any:
+def plain(problem):
     """The problem without ids and numbers, which differ each time, and the list of workloads, which grows."""
     text = re.sub(r"\b(job|cmp|swp|key|req|msg)_\w+", r"\1_", json.dumps(problem))
     text = re.sub(r"workloads: [\w, ]+", "workloads:", text)

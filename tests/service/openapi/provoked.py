@@ -3,16 +3,10 @@
 Problems that connections send before a route is found are provoked in tests/service/abuse.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
-import httpx
-
 from dyno.models.job import Failure, FailureClass
 from dyno.store.redis import Keys
 from tests.comparisons import a_metric
-from tests.service.openapi.house import SWEEP, TINY, House
+from tests.service.openapi.house import SWEEP, TINY
 from tests.waiting import eventually
 
 NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"
@@ -109,7 +103,7 @@ def _too_many_streams(house):
         return house.http.get("/v1/events")
 
 
-PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
+PROVOKED = {
     "artifact-not-found": lambda h: h.http.get(f"/v1/jobs/{h.finished()}/artifacts/wrong.png"),
     "artifact-store-unavailable": _artifact_store_unavailable,
     "artifact-too-large": lambda h: h.put(h.claimed(), "notes.txt", bytes(2000)),

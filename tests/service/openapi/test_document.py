@@ -1,7 +1,5 @@
 """The document is complete, consistent, and as strict as the service."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -73,7 +71,7 @@ def test_every_response_is_listed_and_every_error_is_a_problem(document):
 
 
 def test_connection_errors_are_listed_with_every_route(document):
-    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    found = {}
     for method, path, status, answer in answers(document):
         told = found.setdefault((method, path), set())
         told |= {(status, code) for code in problem_codes(answer)} if status >= "400" else set()
@@ -92,21 +90,6 @@ def test_equal_errors_are_one_component(document):
     shared = document["components"]["responses"]
     assert {answer["$ref"].split("/")[-1] for answer in errors} == shared.keys()
     assert all(name.split(".")[1:] == problem_codes(answer) for name, answer in shared.items())
-
-
-def test_a_link_leads_to_a_route_and_fills_its_parameters(document):
-    by_name = {operation["operationId"]: operation for _, _, operation in each_operation(document)}
-    links = [
-        link
-        for _, _, operation in each_operation(document)
-        for answer in operation["responses"].values()
-        for link in answer.get("links", {}).values()
-    ]
-    assert {"getJob", "cancelJob", "getResult"} <= {link["operationId"] for link in links}
-    for link in links:
-        parameters = by_name[link["operationId"]]["parameters"]
-        needed = {parameter["name"] for parameter in parameters if parameter["in"] == "path"}
-        assert link["parameters"].keys() == needed
 
 
 def test_responses_allow_more_fields_and_requests_do_not(document):
@@ -182,3 +165,22 @@ def test_a_body_of_each_workload_matches_exactly_one_schema(document, workload):
 )
 def test_the_schema_refuses_what_the_service_refuses(document, body):
     assert not is_valid(document, body)
+
+
+def parts(value):
+    """Every object in the document."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from parts(each)
+
+
+def test_it_has_nothing_that_generators_of_clients_cannot_handle(document):
+    titles = [schema.get("title", name) for name, schema in document["components"]["schemas"].items()]
+    assert len(titles) == len(set(titles))
+    enums = [part["enum"] for part in parts(document) if isinstance(part.get("enum"), list)]
+    assert enums
+    assert [enum for enum in enums if len({type(value) for value in enum}) > 1] == []
+    headers = [part for part in parts(document) if part.get("in") == "header"]
+    assert {"prefer", "idempotency-key"} <= {header["name"].lower() for header in headers}
+    assert "array" not in {kind.get("type") for header in headers for kind in parts(header["schema"])}

@@ -1,19 +1,12 @@
 """The examples are recorded responses: they match their schemas, and the same requests still get them."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import TypeAdapter
 
-from dyno.models.device import Device
 from dyno.settings import Settings
 from service.app import create_app
 from service.openapi import each_operation
@@ -21,10 +14,8 @@ from service.openapi.components import recorded_examples
 from service.problems import PROBLEMS
 from tests.schemas import validator
 from tests.service.openapi.conftest import answers
-from tests.service.openapi.house import House, Serve, elsewhere, house, plain
+from tests.service.openapi.house import elsewhere, house, plain
 from tests.service.openapi.provoked import AT_THE_EDGE, PROVOKED, UNPROVOKED
-
-Document = dict[str, Any]
 
 STREAM = "text/event-stream"
 STREAMS = {"followJob": "/v1/jobs/{job_id}/events", "followAll": "/v1/events"}
@@ -44,27 +35,26 @@ MODELLED = [
 
 
 @pytest.fixture(scope="module")
-def document(http: httpx.Client) -> Document:
-    found: Document = http.get("/openapi.json").json()
-    return found
+def document(http):
+    return http.get("/openapi.json").json()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("house")
 
 
 @pytest.fixture(scope="module")
-def here(settings: Settings, serve: Serve, folder: Path) -> Iterator[House]:
+def here(settings, serve, folder):
     apart = settings.model_copy(update={"namespace": f"{settings.namespace}-house"})
     with house(apart, folder, serve) as here:
         yield here
 
 
 @pytest.fixture(scope="module")
-def models() -> dict[tuple[str, str], Any]:
+def models():
     """The models of responses, by operationId and status."""
-    found: dict[tuple[str, str], Any] = {}
+    found = {}
     for each in iter_route_contexts(create_app(Settings()).routes):
         route = each.original_route
         if isinstance(route, APIRoute) and route.operation_id is not None:
@@ -74,11 +64,11 @@ def models() -> dict[tuple[str, str], Any]:
     return found
 
 
-def fits(document: Document, schema: Document, value: object) -> None:
+def fits(document, schema, value):
     validator({**schema, "components": document["components"]}).validate(value)
 
 
-def test_every_example_fits_its_schema(document: Document) -> None:
+def test_every_example_fits_its_schema(document):
     seen = 0
     bodies = [operation["requestBody"] for _, _, operation in each_operation(document) if "requestBody" in operation]
     for body in [*bodies, *(answer for *_, answer in answers(document))]:
@@ -90,7 +80,7 @@ def test_every_example_fits_its_schema(document: Document) -> None:
     assert seen >= 30
 
 
-def test_every_documented_problem_has_a_valid_example(document: Document) -> None:
+def test_every_documented_problem_has_a_valid_example(document):
     shown = document["components"]["examples"]
     for code, example in shown.items():
         fits(document, {"$ref": "#/components/schemas/Problem"}, example["value"])
@@ -106,27 +96,25 @@ def test_every_documented_problem_has_a_valid_example(document: Document) -> Non
 
 
 @pytest.mark.parametrize("code", PROVOKED)
-def test_repeating_the_request_gives_the_recorded_problem(here: House, folder: Path, code: str) -> None:
+def test_repeating_the_request_gives_the_recorded_problem(here, folder, code):
     told = elsewhere(PROVOKED[code](here).json(), folder)
     shown = recorded_examples()["problems"][code]
     assert told["request_id"] != shown["request_id"]
     assert plain(told) == plain(shown)
 
 
-def test_every_example_of_a_problem_is_repeated_except_bugs() -> None:
+def test_every_example_of_a_problem_is_repeated_except_bugs():
     assert PROVOKED.keys() | AT_THE_EDGE | UNPROVOKED == recorded_examples()["problems"].keys()
 
 
 @pytest.mark.parametrize(("operation_id", "status", "name"), MODELLED)
-def test_recorded_responses_have_the_current_fields(
-    models: dict[tuple[str, str], Any], operation_id: str, status: str, name: str
-) -> None:
+def test_recorded_responses_have_the_current_fields(models, operation_id, status, name):
     shown = recorded_examples()["answers"][operation_id][status][name]
     model = TypeAdapter(models[operation_id, status])
     assert form(model.dump_python(model.validate_python(shown), mode="json", by_alias=True)) == form(shown)
 
 
-def form(value: Any) -> Any:
+def form(value):
     """Field names and types. Times have several notations, and numbers two types."""
     if isinstance(value, dict):
         return {name: form(item) for name, item in value.items()}
@@ -136,12 +124,12 @@ def form(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("operation_id", SAME_EACH_TIME)
-def test_constant_responses_match_their_examples(here: House, operation_id: str) -> None:
+def test_constant_responses_match_their_examples(here, operation_id):
     told = here.http.get(SAME_EACH_TIME[operation_id]).json()
     assert [told] == list(recorded_examples()["answers"][operation_id]["200"].values())
 
 
-def test_example_workloads_exist(here: House) -> None:
+def test_example_workloads_exist(here):
     there = here.http.get("/v1/workloads").json()["data"]
     [shown] = recorded_examples()["answers"]["listWorkloads"]["200"].values()
     assert shown["data"]
@@ -149,7 +137,7 @@ def test_example_workloads_exist(here: House) -> None:
 
 
 @pytest.mark.parametrize(("operation_id", "path"), STREAMS.items())
-def test_example_streams_have_the_described_events(document: Document, operation_id: str, path: str) -> None:
+def test_example_streams_have_the_described_events(document, operation_id, path):
     media = document["paths"][path]["get"]["responses"]["200"]["content"][STREAM]
     data = {each["properties"]["event"]["const"]: each["properties"]["data"] for each in media["itemSchema"]["oneOf"]}
     [shown] = recorded_examples()["answers"][operation_id]["200"].values()
@@ -161,7 +149,7 @@ def test_example_streams_have_the_described_events(document: Document, operation
 
 
 @pytest.mark.parametrize("operation_id", ["submitJob", "createComparison", "createSweep"])
-def test_example_requests_are_accepted(http: httpx.Client, offered: Device, operation_id: str) -> None:
+def test_example_requests_are_accepted(http, offered, operation_id):
     paths = {"submitJob": "/v1/jobs?validate_only=true", "createSweep": "/v1/sweeps"}
     path = paths.get(operation_id, "/v1/comparisons")
     for name, body in recorded_examples()["requests"][operation_id].items():

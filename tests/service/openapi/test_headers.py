@@ -1,8 +1,5 @@
 """Response headers: the service sends exactly those in the document."""
 
-from __future__ import annotations
-
-import httpx
 import pytest
 
 from dyno.settings import Settings
@@ -10,8 +7,6 @@ from service import middleware
 from service.app import create_app
 from tests.service.openapi.conftest import answers
 from tests.service.openapi.house import IN_TURNS, SWEEP, TINY, house
-
-Row = tuple[str, str, str]
 
 # Headers of every response, or of HTTP itself.
 BESIDE = {name.lower() for name in middleware.DEFAULT_HEADERS} | {"date", "server", "connection", "x-accel-buffering"}
@@ -26,7 +21,7 @@ CROWDED = {
 @pytest.fixture(scope="module")
 def asked(settings, serve, tmp_path_factory):
     """Responses of every route with headers of its own, by method, path and status."""
-    found: dict[Row, list[httpx.Response]] = {}
+    found = {}
     with house(settings, tmp_path_factory.mktemp("house"), serve) as here:
         for ask in (
             _of_jobs,
@@ -91,7 +86,9 @@ def _of_jobs(here):
 
 
 def _of_comparisons(here):
-    yield "/v1/comparisons", here.http.post("/v1/comparisons", json={"jobs": [here.finished(), here.finished()]})
+    made = here.http.post("/v1/comparisons", json={"jobs": [here.finished(), here.finished()]})
+    yield "/v1/comparisons", made
+    yield "/v1/comparisons/{comparison_id}/bars.svg", here.http.get(made.json()["urls"]["bars"])
     for _ in range(2):
         yield "/v1/comparisons", here.http.post("/v1/comparisons", json=IN_TURNS, headers={"Idempotency-Key": "turns"})
 

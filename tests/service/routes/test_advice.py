@@ -1,38 +1,23 @@
 """Advice about the devices that are up, by the results that there are."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from typing import Any
 
-import httpx
 import pytest
-import redis
-from click.testing import Result
-from typer.testing import CliRunner
 
 from dyno.bench.devices.environment import hardware_id
-from dyno.cli import app
-from dyno.models.device import Device
-from dyno.models.inventory import WorkerRecord
-from dyno.models.job import WorkerRef
 from dyno.models.result import Energy, Verdict
 from dyno.settings import Settings
-from dyno.store import fleet
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
 from service.app import create_app
-from tests.comparisons import a_metric, of_metrics
+from tests.comparisons import a_metric
+from tests.service.workers import claim_of, publish, succeed
 
-Measured = Callable[..., str]
 RATES = [1e9, 1.01e9, 0.99e9, 1.005e9, 0.995e9]
 
 
 @pytest.fixture(scope="module")
-def settings(redis_url: str, namespace: str) -> Settings:
+def settings(redis_url, namespace):
     prices = '{"cpu:0-1@here": 0.1, "Fast CPU": 4}'
     return Settings.model_validate(
         {"redis_url": redis_url, "namespace": namespace, "device_ttl_s": 600, "prices": prices}
@@ -40,13 +25,13 @@ def settings(redis_url: str, namespace: str) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def http(settings: Settings, serve: Any) -> Iterator[httpx.Client]:
+def http(settings, serve):
     with serve(create_app(settings)) as http:
         yield http
 
 
 @pytest.fixture
-def devices(client: redis.Redis, settings: Settings, device: Callable[..., Device]) -> list[Device]:
+def devices(client, settings, device):
     """Three devices that are up."""
     found = [
         device(),
@@ -54,42 +39,33 @@ def devices(client: redis.Redis, settings: Settings, device: Callable[..., Devic
         device(id="cpu:4-5", cores=[4, 5], frameworks={"jax": "0.10"}),
     ]
     for each in found:
-        known: dict[str, Any] = {"host": each.host, "pid": 1, "device": each.full_id, "state": "idle", "version": "0"}
-        fleet.publish(client, settings, each, WorkerRecord(id=each.id, started_at=datetime.now(UTC), **known))
+        publish(client, settings, each)
     return found
 
 
 @pytest.fixture
-def measured(http: httpx.Client, settings: Settings, devices: list[Device]) -> Iterator[Measured]:
+def measured(http, settings, devices):
     """Make a result of a device."""
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
-        def one(device: Device, by_run: list[float], n: int, **result: Any) -> str:
+        def one(device, by_run, n, **result):
             body = {"workload": "matmul", "params": {"n": n}, "device": device.full_id, "expires_in_s": 3600}
             job = http.post("/v1/jobs", json=body).raise_for_status().json()
-            worker = WorkerRef(id="w", device=device.id, host=device.host)
-            claim = leases.claim(device.full_id, queues_served(device), worker)
-            assert claim is not None
+            claim = claim_of(leases, device)
             assert claim.job_id == job["id"]
-            if "verdict" in result:
-                result["verdict"] = Verdict(result["verdict"])
-            known = {"hardware_id": hardware_id(device), "device": device.model_dump(mode="json"), "job": claim.job_id}
-            found = of_metrics([a_metric(by_run=by_run)]).model_copy(update=known | result)
-            assert leases.finish(claim, "succeed", result=found)
+            known = {"hardware_id": hardware_id(device), "device": device.model_dump(mode="json")}
+            succeed(leases, claim, [a_metric(by_run=by_run)], **known | result)
             return claim.job_id
 
         yield one
 
 
-def advice(http: httpx.Client, **query: Any) -> dict[str, Any]:
-    found: dict[str, Any] = http.get("/v1/advice", params=query).raise_for_status().json()
-    return found
+def advice(http, **query):
+    return http.get("/v1/advice", params=query).raise_for_status().json()
 
 
-def test_it_ranks_the_newest_result_of_each_device(
-    http: httpx.Client, measured: Measured, devices: list[Device]
-) -> None:
+def test_it_ranks_the_newest_result_of_each_device(http, measured, devices):
     measured(devices[0], [9e9] * 3, n=100)  # an older one
     slow = measured(devices[0], RATES, n=100)
     fast = measured(devices[1], [3 * rate for rate in RATES], n=100)
@@ -107,7 +83,7 @@ def test_it_ranks_the_newest_result_of_each_device(
     ]
 
 
-def test_it_says_where_a_result_is_missing_and_how_to_get_it(http: httpx.Client, devices: list[Device]) -> None:
+def test_it_says_where_a_result_is_missing_and_how_to_get_it(http, devices):
     found = advice(http, workload="matmul", params='{"n": 7, "dtype": "float32"}')
     assert (found["rows"], found["rankings"]) == ([], [])
     missing = {each["device"]: each for each in found["not_ranked"]}
@@ -117,12 +93,10 @@ def test_it_says_where_a_result_is_missing_and_how_to_get_it(http: httpx.Client,
     assert missing["cpu:4-5@here"]["run"] is None
 
 
-def test_results_that_say_nothing_of_the_device_are_not_ranked(
-    http: httpx.Client, measured: Measured, devices: list[Device]
-) -> None:
+def test_results_that_say_nothing_of_the_device_are_not_ranked(http, measured, devices):
     good = measured(devices[0], RATES, n=200)
-    measured(devices[0], [1e12] * 3, n=200, verdict="untrusted")
-    wrong = measured(devices[1], [1e12] * 3, n=200, verdict="untrusted")
+    measured(devices[0], [1e12] * 3, n=200, verdict=Verdict.UNTRUSTED)
+    wrong = measured(devices[1], [1e12] * 3, n=200, verdict=Verdict.UNTRUSTED)
     found = advice(http, workload="matmul", params='{"n": 200}')
     assert [row["job"] for row in found["rows"]] == [good]
     assert f"{wrong} is untrusted" in found["not_ranked"][0]["reason"]
@@ -144,35 +118,28 @@ def test_results_that_say_nothing_of_the_device_are_not_ranked(
         ({}, "/query/workload"),
     ],
 )
-def test_a_wrong_question_is_refused(http: httpx.Client, query: dict[str, str], pointer: str) -> None:
+def test_a_wrong_question_is_refused(http, query, pointer):
     answer = http.get("/v1/advice", params=query)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
 
 
-@pytest.fixture
-def asked(http: httpx.Client) -> Callable[..., Result]:
-    return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
-
-
-def test_the_command_says_which_device_to_choose(
-    asked: Callable[..., Result], measured: Measured, devices: list[Device]
-) -> None:
+def test_the_command_says_which_device_to_choose(dyno, measured, devices):
     measured(devices[0], RATES, n=300)
     measured(devices[1], [3 * rate for rate in RATES], n=300)
-    told = asked("advise", "matmul", "--n", "300")
+    told = dyno("advise", "matmul", "--n", "300")
     assert told.exit_code == 0, told.output
     assert "Most per second: cpu:2-3@here; cpu:0-1@here does 0.333 (0.33" in told.stdout
     assert "Most per unit of currency: cpu:0-1@here; cpu:2-3@here does 0.075" in told.stdout
     assert "From which amount on cpu:2-3@here is done before cpu:0-1@here isn't known: " in told.stdout
     assert "cpu:4-5@here: tensorflow isn't installed there" in told.stdout
-    found = json.loads(asked("advise", "matmul", "--param", "n=300", "--json").stdout)
+    found = json.loads(dyno("advise", "matmul", "--param", "n=300", "--json").stdout)
     assert len(found["rows"]) == 2
-    missing = asked("advise", "matmul", "--n", "301").stdout
+    missing = dyno("advise", "matmul", "--n", "301").stdout
     assert "no result of this spec; run: dyno run matmul --device cpu:0-1@here --param n=301" in missing
     alike = measured(devices[1], RATES, n=300)
-    assert alike in asked("advise", "matmul", "--n", "300").stdout
-    assert ", which can't be told apart from " in asked("advise", "matmul", "--n", "300").stdout
+    assert alike in dyno("advise", "matmul", "--n", "300").stdout
+    assert ", which can't be told apart from " in dyno("advise", "matmul", "--n", "300").stdout
 
 
 @pytest.mark.parametrize(
@@ -180,20 +147,12 @@ def test_the_command_says_which_device_to_choose(
     [([1e9], None, "per second"), (RATES, "flop_per_joule", "per joule")],
     ids=["single-runs", "energy-of-the-whole-job"],
 )
-def test_without_an_interval_the_value_alone_ranks(
-    http: httpx.Client,
-    asked: Callable[..., Result],
-    measured: Measured,
-    devices: list[Device],
-    by_run: list[float],
-    of_energy: str | None,
-    criterion: str,
-) -> None:
+def test_without_an_interval_the_value_alone_ranks(http, dyno, measured, devices, by_run, of_energy, criterion):
     n = 400 + len(by_run)
     for device, factor in ((devices[0], 1.0), (devices[1], 0.001)):
         energy = {"energy": Energy(joules=1.0, flop_per_joule=1e9 * factor)} if of_energy else {}
         measured(device, [factor * rate for rate in by_run], n=n, **energy)
-    told = asked("advise", "matmul", "--n", str(n)).stdout
+    told = dyno("advise", "matmul", "--n", str(n)).stdout
     unknown = "cpu:2-3@here does 0.001 times as much; by its value alone, with no interval: cpu:2-3@here"
     assert f"Most {criterion}: cpu:0-1@here; {unknown}" in told
     page = http.get("/advice", params={"workload": "matmul", "params.n": str(n)}).raise_for_status()

@@ -1,16 +1,12 @@
 """Routes of baselines: what a stored job or another version brings."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from dyno.models.job import BaselineOutcome
 from dyno.models.result import Verdict
 from dyno.store.named_documents import MOST_BASELINES
 from dyno.store.redis import Keys
 from tests.comparisons import times
 
-SPEC: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+SPEC = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 
 
 def test_a_figure_is_copied_with_what_it_depends_on(http, finished):
@@ -27,9 +23,7 @@ def test_a_figure_is_copied_with_what_it_depends_on(http, finished):
 
 def test_a_baseline_knows_since_which_job_its_level_is_another_one(http, finished):
     def since(job, name="levels"):
-        figure: dict[str, Any] = (
-            http.put(f"/v1/baselines/{name}", json={"job": job}).raise_for_status().json()["figure"]
-        )
+        figure = http.put(f"/v1/baselines/{name}", json={"job": job}).raise_for_status().json()["figure"]
         return figure["level_since"]
 
     before = finished()

@@ -1,36 +1,24 @@
 """Comparisons of results over HTTP and by the command; a worker without a device has ended their jobs."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-import redis
-from typer.testing import CliRunner
 
-from dyno.cli import app as command
 from dyno.client import Client
 from dyno.models.comparison import Comparative
 from dyno.models.result import DataOrigin, Epoch, Training, Trial, Verdict
-from dyno.settings import Settings
 from dyno.store.redis import Keys
 from service.problems import MEDIA_TYPE
 from tests.comparisons import RATES, a_metric, times
 
-Finished = Callable[..., str]
 
-
-def refused(http: httpx.Client, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def refused(http, body):
     answer = http.post("/v1/comparisons", json=body)
     assert answer.headers["content-type"] == MEDIA_TYPE
     return answer.status_code, answer.json()
 
 
-def test_a_comparison_is_made_kept_and_drawn(http: httpx.Client, finished: Finished) -> None:
+def test_a_comparison_is_made_kept_and_drawn(http, finished):
     first, other = finished(), finished(times(2))
     answer = http.post("/v1/comparisons", json={"jobs": [first, other]})
     made = answer.json()
@@ -46,16 +34,7 @@ def test_a_comparison_is_made_kept_and_drawn(http: httpx.Client, finished: Finis
     assert bars.text.startswith("<svg")
 
 
-def test_a_comparison_expires_with_its_first_expired_job(
-    http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
-) -> None:
-    jobs = [finished(spec={"expires_in_s": 60}), finished()]
-    made = http.post("/v1/comparisons", json={"jobs": jobs}).json()
-    life_s = client.ttl(Keys(settings.namespace).comparison(made["id"]))
-    assert 0 < life_s <= 60
-
-
-def test_a_comparison_is_deleted_with_its_job(http: httpx.Client, finished: Finished) -> None:
+def test_a_comparison_is_deleted_with_its_job(http, finished):
     jobs = [finished(), finished()]
     made = http.post("/v1/comparisons", json={"jobs": jobs}).json()
     assert http.delete(f"/v1/jobs/{jobs[1]}").status_code == 204
@@ -63,9 +42,7 @@ def test_a_comparison_is_deleted_with_its_job(http: httpx.Client, finished: Fini
     assert (answer.status_code, answer.json()["code"]) == (404, "comparison-not-found")
 
 
-def test_a_record_of_another_version_is_reported_as_unreadable(
-    http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
-) -> None:
+def test_a_record_of_another_version_is_reported_as_unreadable(http, finished, client, settings):
     first, other = finished(), finished()
     made = http.post("/v1/comparisons", json={"jobs": [first, other]}).json()
     keys = Keys(settings.namespace)
@@ -80,7 +57,7 @@ def test_a_record_of_another_version_is_reported_as_unreadable(
     assert http.post("/v1/comparisons", json={"jobs": [other, finished()]}).status_code == 201
 
 
-def test_results_of_different_work_are_compared_and_the_fields_named(http: httpx.Client, finished: Finished) -> None:
+def test_results_of_different_work_are_compared_and_the_fields_named(http, finished):
     jobs = [finished(), finished(times(2), spec={"params": {"n": 65, "mode": "dispatch"}})]
     made = http.post("/v1/comparisons", json={"jobs": jobs, "base": jobs[1]}).json()
     assert (made["same_work"], made["base"], made["results"][0]["ratio"]["verdict"]) == (False, 1, "SLOWER")
@@ -90,29 +67,7 @@ def test_results_of_different_work_are_compared_and_the_fields_named(http: httpx
     ]
 
 
-def test_results_without_a_shared_metric_are_a_conflict_that_names_them(http: httpx.Client, finished: Finished) -> None:
-    jobs = [finished(), finished(metrics=[a_metric("latency", better="lower")])]
-    status, problem = refused(http, {"jobs": jobs})
-    assert (status, problem["code"]) == (409, "not-comparable")
-    assert problem["differing"] == [{"field": "/metrics", "values": [["throughput in FLOP/s"], ["latency in s"]]}]
-
-
-def test_a_comparison_of_an_older_version_is_read(
-    http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
-) -> None:
-    """Version 0.1 compared the same work with the first result only, so its records don't say so."""
-    made = http.post("/v1/comparisons", json={"jobs": [finished(), finished(times(2))]}).json()
-    older = {name: value for name, value in made.items() if name not in ("base", "same_work", "not_compared")}
-    del older["results"][1]["ratio"]["more_runs"]
-    client.set(Keys(settings.namespace).comparison(made["id"]), json.dumps(older))
-    read = http.get(made["urls"]["self"]).json()
-    assert (read["base"], read["same_work"], read["not_compared"]) == (0, True, [])
-    assert read["results"][1]["ratio"]["more_runs"] is None
-
-
-def test_a_job_without_a_result_and_an_unknown_one_are_told_apart(
-    http: httpx.Client, finished: Finished, submitted: Callable[..., str]
-) -> None:
+def test_a_job_without_a_result_and_an_unknown_one_are_told_apart(http, finished, submitted):
     done, queued, unknown = finished(), submitted(), f"job_{'0' * 26}"
     status, problem = refused(http, {"jobs": [done, queued]})
     assert (status, problem["code"], problem["job_status"]) == (409, "result-not-ready", "queued")
@@ -137,56 +92,37 @@ def test_a_job_without_a_result_and_an_unknown_one_are_told_apart(
         ({"jobs": ["job_1", "x"], "base": -1}, ["/base", "/jobs/0", "/jobs/1"]),
     ],
 )
-def test_every_wrong_field_of_a_request_is_named(http: httpx.Client, body: dict[str, Any], pointers: list[str]) -> None:
+def test_every_wrong_field_of_a_request_is_named(http, body, pointers):
     status, problem = refused(http, body)
     assert (status, problem["code"]) == (422, "invalid-comparison")
     assert sorted(error["pointer"] for error in problem["errors"]) == sorted(pointers)
 
 
-def test_nan_and_a_repeated_key_are_named(http: httpx.Client) -> None:
-    body = b'{"jobs": [], "jobs": ["job_1", "job_2"], "margin": NaN}'
-    answer = http.post("/v1/comparisons", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 422
-    codes = {error["pointer"]: error["code"] for error in answer.json()["errors"]}
-    assert codes["/jobs"] == "duplicate-key"
-    assert codes["/margin"] == "not-finite"
-
-
-def test_an_unknown_metric_is_refused_with_the_known_ones(http: httpx.Client, finished: Finished) -> None:
+def test_an_unknown_metric_is_refused_with_the_known_ones(http, finished):
     status, problem = refused(http, {"jobs": [finished(), finished()], "metric": "beauty"})
     assert status == 422
     assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("/metric", "unknown-metric")]
     assert "throughput" in problem["errors"][0]["detail"]
 
 
-@pytest.mark.parametrize("name", ["cmp_1", f"cmp_{'0' * 26}", "..%2fjob"])
-def test_an_unknown_comparison_is_a_404(http: httpx.Client, name: str) -> None:
-    for path in (f"/v1/comparisons/{name}", f"/v1/comparisons/{name}/bars.svg"):
-        assert http.get(path).status_code == 404
-
-
-def test_the_client_reads_its_comparison(http: httpx.Client, finished: Finished) -> None:
+def test_the_client_reads_its_comparison(http, finished):
     with Client(str(http.base_url)) as client:
         made = client.compare([finished(), finished(times(0.5))], margin=0.1)
         assert client.comparison(made.id) == made
         assert client.bars(made.id).startswith("<svg")
     ratio = made.results[1].ratio
-    assert ratio is not None
     assert ratio.verdict is Comparative.SLOWER
     assert made.margin == 0.1
 
 
-def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(
-    http: httpx.Client, finished: Finished, tmp_path: Path
-) -> None:
+def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(dyno, finished, tmp_path):
     first, slower, faster = finished(), finished(times(0.5)), finished(times(2))
-    url = ["--url", str(http.base_url)]
-    told = CliRunner().invoke(command, ["compare", first, slower, *url], env={"COLUMNS": "250"})
+    told = dyno("compare", first, slower)
     assert told.exit_code == 5
     for words in ("SLOWER", "0.5", "smallest effect", "not side by side"):
         assert words in told.output
     bars = tmp_path / "bars.svg"
-    asked = CliRunner().invoke(command, ["compare", first, faster, *url, "--json", "--bars", str(bars)])
+    asked = dyno("compare", first, faster, "--json", "--bars", str(bars))
     assert asked.exit_code == 0
     assert json.loads(asked.stdout)["results"][1]["ratio"]["verdict"] == "FASTER"
     assert bars.read_text().startswith("<svg")
@@ -212,11 +148,9 @@ WIDE = [80.0, 120.0, 95.0, 105.0, 100.0]
         (times(2), ["--fail-on", "faster"], 2),
     ],
 )
-def test_the_command_fails_on_the_verdicts_that_it_is_told_to(
-    http: httpx.Client, finished: Finished, by_run: list[float], options: list[str], code: int
-) -> None:
+def test_the_command_fails_on_the_verdicts_that_it_is_told_to(dyno, finished, by_run, options, code):
     jobs = [finished(WIDE if options != ["--base", "1"] else RATES), finished(by_run)]
-    done = CliRunner().invoke(command, ["compare", *jobs, *options, "--url", str(http.base_url)])
+    done = dyno("compare", *jobs, *options)
     assert done.exit_code == code, done.output
 
 
@@ -224,13 +158,11 @@ def test_the_command_fails_on_the_verdicts_that_it_is_told_to(
     ("factors", "options", "code"),
     [((2,), [], 6), ((2,), ["--fail-on", "inconclusive"], 6), ((0.5,), [], 6), ((2, 0.5), [], 5)],
 )
-def test_an_untrusted_result_tells_nothing_and_has_an_exit_code(
-    http: httpx.Client, finished: Finished, factors: Sequence[float], options: list[str], code: int
-) -> None:
+def test_an_untrusted_result_tells_nothing_and_has_an_exit_code(dyno, finished, factors, options, code):
     """With a third, trusted result that is proven slower, the code is that of a slower one."""
     wrong, *others = factors
     jobs = [finished(), finished(times(wrong), verdict=Verdict.UNTRUSTED), *(finished(times(each)) for each in others)]
-    done = CliRunner().invoke(command, ["compare", *jobs, *options, "--url", str(http.base_url)])
+    done = dyno("compare", *jobs, *options)
     assert (done.exit_code, "untrusted" in done.output) == (code, True), done.output
 
 
@@ -244,29 +176,24 @@ def test_an_untrusted_result_tells_nothing_and_has_an_exit_code(
         (["--bars", "/no/such/folder/bars.svg"], "there is no folder /no/such/folder"),
     ],
 )
-def test_wrong_options_are_refused(http: httpx.Client, finished: Finished, options: list[str], text: str) -> None:
-    words = ["compare", finished(), finished(), *options, "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+def test_wrong_options_are_refused(dyno, finished, options, text):
+    told = dyno("compare", finished(), finished(), *options)
     assert (told.exit_code, text in " ".join(told.output.replace("│", " ").split())) == (2, True), told.output
 
 
-def test_a_spec_with_nan_is_refused(http: httpx.Client, tmp_path: Path) -> None:
+def test_a_spec_with_nan_is_refused(dyno, tmp_path):
     spec = tmp_path / "spec.json"
     spec.write_text('{"workload": "matmul", "measure": {"max_s": NaN}}')
-    words = ["compare", str(spec), str(spec), "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+    told = dyno("compare", str(spec), str(spec))
     assert (told.exit_code, "has NaN or infinity" in told.output) == (2, True), told.output
 
 
-def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(
-    http: httpx.Client, finished: Finished
-) -> None:
-    def on(model: str) -> dict[str, Any]:
+def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(dyno, finished):
+    def on(model):
         return {"device": {"id": model, "host": "here", "model": model, "kind": "cpu"}}
 
     jobs = [finished(times(29), **on("GPU")), finished(**on("CPU")), finished(WIDE, **on("TPU"))]
-    asked = ["compare", *jobs, "--base", jobs[1], "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+    told = dyno("compare", *jobs, "--base", jobs[1])
     assert told.exit_code == 0
     assert "GPU: 29 times as fast as CPU (28." in told.output
     assert "same work: yes" in told.output
@@ -275,24 +202,23 @@ def test_the_command_prints_speed_ups_over_the_base_and_what_would_decide(
     assert "more runs of each would decide" in undecided
 
 
-def test_the_command_names_results_by_the_params_that_differ(http: httpx.Client, finished: Finished) -> None:
+def test_the_command_names_results_by_the_params_that_differ(dyno, finished):
     jobs = [finished(), finished(times(2), spec={"params": {"n": 65}})]
-    told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+    told = dyno("compare", *jobs)
     assert told.exit_code == 0
     assert "n 65: 2 times as fast as n 64 (" in told.output
     assert "same work: no" in told.output
 
 
-def test_a_job_is_not_compared_with_a_file(http: httpx.Client, tmp_path: Path) -> None:
+def test_a_job_is_not_compared_with_a_file(dyno, tmp_path):
     spec = tmp_path / "spec.json"
     spec.write_text('{"workload": "matmul"}')
-    words = ["compare", f"job_{'0' * 26}", str(spec), "--url", str(http.base_url)]
-    told = CliRunner().invoke(command, words, env={"COLUMNS": "250"})
+    told = dyno("compare", f"job_{'0' * 26}", str(spec))
     assert told.exit_code == 2
     assert "isn't a job id: name jobs alone, or two files with specs" in " ".join(told.output.replace("│", " ").split())
 
 
-def test_two_specs_on_two_devices_are_sent_to_sweeps(http: httpx.Client) -> None:
+def test_two_specs_on_two_devices_are_sent_to_sweeps(http):
     specs = [{"workload": "matmul", "device": device} for device in ("cpu:0-0", "cpu:1-1")]
     status, problem = refused(http, {"specs": specs})
     [error] = problem["errors"]
@@ -300,15 +226,15 @@ def test_two_specs_on_two_devices_are_sent_to_sweeps(http: httpx.Client) -> None
     assert "sweep over them" in error["detail"]
 
 
-def test_the_command_says_why_results_are_not_comparable(http: httpx.Client, finished: Finished) -> None:
+def test_the_command_says_why_results_are_not_comparable(dyno, finished):
     jobs = [finished(), finished(metrics=[a_metric("latency", better="lower")])]
-    told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+    told = dyno("compare", *jobs)
     assert told.exit_code == 3
     assert "no metric to compare" in told.output
 
 
-def test_trainings_are_compared_by_their_accuracy_over_seeds(http: httpx.Client, finished: Finished) -> None:
-    def trained(accuracies: list[float]) -> str:
+def test_trainings_are_compared_by_their_accuracy_over_seeds(http, finished):
+    def trained(accuracies):
         trials = [
             Trial(seed=seed, epochs=1, loss=0.1, highest_loss=0.1, accuracy=each)
             for seed, each in enumerate(accuracies)

@@ -1,22 +1,13 @@
 """Cordon and uncordon: the wake-up at once, before maintenance runs, and the command's output."""
 
-from __future__ import annotations
-
 import json
 
-import httpx
-import redis
-from typer.testing import CliRunner
+import pytest
 
 from dyno.celery_app import celery_queue, key_prefix
-from dyno.cli import app
-from dyno.models.device import Device
-from dyno.settings import Settings
 
 
-def test_uncordoning_wakes_the_device(
-    http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
-) -> None:
+def test_uncordoning_wakes_the_device(http, client, settings, offered):
     name = offered.full_id
     own = key_prefix(settings) + celery_queue(name).name
     assert http.post(f"/v1/devices/{name}/cordon").status_code == 200
@@ -25,18 +16,14 @@ def test_uncordoning_wakes_the_device(
     assert client.llen(own) == 1
 
 
-def test_a_device_without_a_live_worker_can_be_uncordoned(
-    http: httpx.Client, client: redis.Redis, settings: Settings
-) -> None:
+def test_a_device_without_a_live_worker_can_be_uncordoned(http, client, settings):
     client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away")
     answer = http.post("/v1/devices/gpu:3@away/uncordon")
     assert (answer.status_code, answer.json()) == (200, {"device": "gpu:3@away", "cordoned": False})
     assert http.post("/v1/devices/gpu:3@away/uncordon").json()["code"] == "device-not-found"
 
 
-def test_an_ambiguous_device_name_is_refused_with_all_matches(
-    http: httpx.Client, client: redis.Redis, settings: Settings
-) -> None:
+def test_an_ambiguous_device_name_is_refused_with_all_matches(http, client, settings):
     names = ["gpu:3@east", "gpu:3@west"]
     client.sadd(f"{settings.namespace}:cordoned", *names)
     problem = http.post("/v1/devices/gpu:3/uncordon")
@@ -45,31 +32,34 @@ def test_an_ambiguous_device_name_is_refused_with_all_matches(
     assert all(name in problem.json()["detail"] for name in names)
 
 
-def said(http: httpx.Client, *arguments: str) -> str:
+@pytest.fixture
+def said(dyno):
     """The output of `dyno`."""
-    done = CliRunner().invoke(app, [*arguments, "--url", str(http.base_url)])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+
+    def one(*words):
+        done = dyno(*words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return one
 
 
-def test_the_command_names_the_device_with_its_host_and_speaks_json(http: httpx.Client, offered: Device) -> None:
+def test_the_command_names_the_device_with_its_host_and_speaks_json(said, offered):
     name = offered.full_id
-    assert said(http, "cordon", offered.id) == f"{name} takes no more jobs\n"
-    assert json.loads(said(http, "cordon", offered.id, "--json")) == {"device": name, "cordoned": True}
-    assert json.loads(said(http, "uncordon", offered.id, "--json")) == {"device": name, "cordoned": False}
-    assert said(http, "uncordon", name) == f"{name} takes jobs again\n"
+    assert said("cordon", offered.id) == f"{name} takes no more jobs\n"
+    assert json.loads(said("cordon", offered.id, "--json")) == {"device": name, "cordoned": True}
+    assert json.loads(said("uncordon", offered.id, "--json")) == {"device": name, "cordoned": False}
+    assert said("uncordon", name) == f"{name} takes jobs again\n"
 
 
-def test_a_cordon_without_a_live_worker_is_listed_until_lifted(
-    http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
-) -> None:
+def test_a_cordon_without_a_live_worker_is_listed_until_lifted(http, said, client, settings, offered):
     client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away", offered.full_id)
     listed = http.get("/v1/devices").json()
     assert listed["cordoned_away"] == ["gpu:3@away"]
     assert [device["id"] for device in listed["data"]] == [offered.id]
     away = {"id": "gpu:3", "host": "away", "state": "away", "cordoned": True}
-    assert json.loads(said(http, "devices", "--json"))[1:] == [away]
-    assert "gpu:3@away" in said(http, "devices")
+    assert json.loads(said("devices", "--json"))[1:] == [away]
+    assert "gpu:3@away" in said("devices")
     client.delete(f"{settings.namespace}:cordoned")
     assert http.get("/v1/devices").json()["cordoned_away"] == []
-    assert "gpu:3" not in said(http, "devices")
+    assert "gpu:3" not in said("devices")

@@ -1,7 +1,5 @@
 """The page of the API: the service has all its files, and a browser shows it without other servers."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from html.parser import HTMLParser
@@ -20,7 +18,7 @@ class Referred(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.urls: list[str] = []
+        self.urls = []
         self.inline = False
 
     def handle_starttag(self, tag, attrs):

@@ -3,64 +3,53 @@
 If events were dropped before a client read them, it gets a `gap` event.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import re
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import asynccontextmanager
 from random import Random
 
 import anyio
 import httpx
 import pytest
-import redis
-from fastapi import FastAPI, Request
+from fastapi import Request
+from starlette.background import BackgroundTask
 
 from dyno.client import Client, Refused
 from dyno.client import streams as client_streams
-from dyno.models.device import Device
-from dyno.models.event import AnyEvent, LogEvent, MetricEvent, PartialMetricEvent, ProgressEvent, StatusEvent
+from dyno.models.event import LogEvent, MetricEvent, PartialMetricEvent, ProgressEvent, StatusEvent
 from dyno.models.job import Holder, Progress
 from dyno.models.result import PartialMetrics
-from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.leases import Leases, LogPiece
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys
 from service import streaming
 from service.app import create_app
-from service.state import State
 from tests.comparisons import a_metric, of_metrics
 from tests.cutting import Cutting
 from tests.waiting import eventually
 
-Claimed = Callable[[], tuple[Leases, Claim]]
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-
 BEATS, CUTS, CLIENTS = 80, 20, 100
 
 
-def beat(leases: Leases, claim: Claim, numbers: range) -> None:
+def beat(leases, claim, numbers):
     for number in numbers:
         progress = Progress(phase="sampling", run=1, runs=1, completed=number)
         assert not leases.heartbeat(claim, progress, LogPiece(number, f"{number} \u2028 é\r\n")).superseded
 
 
-def succeed(leases: Leases, claim: Claim) -> None:
+def succeed(leases, claim):
     result = of_metrics([a_metric(), a_metric("loss")]).model_copy(update={"job": claim.job_id})
     assert leases.finish(claim, "succeed", result=result)
 
 
-def blocks(text: str) -> list[str]:
+def blocks(text):
     return [block for block in text.split("\n\n") if "event:" in block]
 
 
-def test_events_name_the_process_that_uses_the_awaited_device(
-    http: httpx.Client, submitted: Callable[..., str], client: redis.Redis, settings: Settings, offered: Device
-) -> None:
+def test_events_name_the_process_that_uses_the_awaited_device(http, submitted, client, settings, offered):
     job_id = submitted()
     held_by = Holder(device=offered.full_id, pid=77, command="python -m workers", job="job_1")
     assert Leases(client, settings).pass_over(held_by, queues_served(offered)) == "cpu"
@@ -77,7 +66,7 @@ def test_events_name_the_process_that_uses_the_awaited_device(
     )
 
 
-def test_figures_of_the_runs_so_far_are_events_of_their_own(http: httpx.Client, claimed: Claimed) -> None:
+def test_figures_of_the_runs_so_far_are_events_of_their_own(http, claimed):
     leases, claim = claimed()
     metrics = [a_metric(), a_metric("loss")]
     leases.heartbeat(claim, None, so_far=PartialMetrics(run=2, runs=5, metrics=metrics))
@@ -88,7 +77,7 @@ def test_figures_of_the_runs_so_far_are_events_of_their_own(http: httpx.Client, 
         assert (told.run, told.runs, told.arm, told.metric) == (2, 5, None, metric)
 
 
-def test_a_done_jobs_events_are_sent_once(http: httpx.Client, claimed: Claimed) -> None:
+def test_a_done_jobs_events_are_sent_once(http, claimed):
     leases, claim = claimed()
     beat(leases, claim, range(1))
     succeed(leases, claim)
@@ -114,7 +103,7 @@ def test_a_done_jobs_events_are_sent_once(http: httpx.Client, claimed: Claimed) 
     assert blocks(by_header.text) == sent[5:]
 
 
-def test_all_jobs_events_start_now_or_after_the_last_event_id(http: httpx.Client, claimed: Claimed) -> None:
+def test_all_jobs_events_start_now_or_after_the_last_event_id(http, claimed):
     leases, claim = claimed()
     with http.stream("GET", "/v1/events") as answer:
         lines = answer.iter_lines()
@@ -129,9 +118,7 @@ def test_all_jobs_events_start_now_or_after_the_last_event_id(http: httpx.Client
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events"])
 @pytest.mark.parametrize("last", ["x", "1-0; drop", "$", "1" * 25])
-def test_an_invalid_event_id_is_refused(
-    http: httpx.Client, submitted: Callable[..., str], path: str, last: str
-) -> None:
+def test_an_invalid_event_id_is_refused(http, submitted, path, last):
     url = path.format(submitted())
     for answer, at in (
         (http.get(url, headers={"Last-Event-ID": last}), "/header/last-event-id"),
@@ -142,24 +129,20 @@ def test_an_invalid_event_id_is_refused(
         assert [error["pointer"] for error in answer.json()["errors"]] == [at]
 
 
-def test_an_unknown_job_has_no_events(http: httpx.Client) -> None:
+def test_an_unknown_job_has_no_events(http):
     assert http.get(f"/v1/jobs/job_{'0' * 26}/events").json()["code"] == "job-not-found"
     with Client(str(http.base_url)) as api, pytest.raises(Refused):
         next(api.events(f"job_{'0' * 26}"))
 
 
-def test_a_silent_connection_sends_signs_of_life(
-    http: httpx.Client, submitted: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_connection_sends_signs_of_life(http, submitted, monkeypatch):
     monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.05)
     with http.stream("GET", f"/v1/jobs/{submitted()}/events") as answer:
         comments = (line for line in answer.iter_lines() if line.startswith(":"))
         assert len(list(itertools.islice(comments, 3))) == 3
 
 
-def test_event_streams_end_when_the_service_stops(
-    settings: Settings, offered: Device, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_event_streams_end_when_the_service_stops(settings, offered, serve, monkeypatch):
     monkeypatch.setattr(streaming, "LOOK_EVERY_S", 600.0)
     app = create_app(settings)
     app.add_api_route("/stop", _stop)
@@ -170,29 +153,27 @@ def test_event_streams_end_when_the_service_stops(
         assert b"".join(pieces) == b""
 
 
-async def _stop(request: Request) -> None:
+async def _stop(request: Request):
     """Stop the service as a signal does."""
     request.app.state.stopping.set()
 
 
-def test_events_count_as_open_streams(settings: Settings, offered: Device, serve: Serve) -> None:
+def test_events_count_as_open_streams(settings, offered, serve):
     with serve(create_app(settings.model_copy(update={"max_streams": 1}))) as http:
         with http.stream("GET", "/v1/events"):
             assert http.get("/v1/events").json()["code"] == "too-many-streams"
         eventually(lambda: _opens(http))
 
 
-def _opens(http: httpx.Client) -> bool:
+def _opens(http):
     with http.stream("GET", "/v1/events") as answer:
         return answer.status_code == 200
 
 
-def test_a_hundred_readers_get_all_events_over_few_redis_connections(
-    http: httpx.Client, claimed: Claimed, client: redis.Redis
-) -> None:
+def test_a_hundred_readers_get_all_events_over_few_redis_connections(http, claimed, client):
     leases, claim = claimed()
 
-    async def read() -> bytes:
+    async def read():
         reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
         writer.write(f"GET /v1/jobs/{claim.job_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         text = await reader.readuntil(b"claim")
@@ -201,7 +182,7 @@ def test_a_hundred_readers_get_all_events_over_few_redis_connections(
         writer.close()
         return text
 
-    async def read_all() -> list[bytes]:
+    async def read_all():
         readers = [asyncio.create_task(read()) for _ in range(CLIENTS)]
         for _ in readers:
             await opened.acquire()
@@ -215,19 +196,16 @@ def test_a_hundred_readers_get_all_events_over_few_redis_connections(
     assert int(client.info("clients")["connected_clients"]) < CLIENTS
 
 
-def test_a_repeatedly_cut_client_misses_and_repeats_no_event(
-    http: httpx.Client, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeatedly_cut_client_misses_and_repeats_no_event(http, claimed, monkeypatch):
     monkeypatch.setattr(client_streams, "RETRY_S", 0.0)
     places = Random(7)
     leases, claim = claimed()
     beat(leases, claim, range(BEATS // 2))
 
-    def live_on() -> None:
+    def live_on():
         beat(leases, claim, range(BEATS // 2, BEATS))
         succeed(leases, claim)
 
-    assert http.base_url.port is not None
     cuts = [places.randrange(2000) for _ in range(CUTS)]
     with Cutting(http.base_url.port, cuts) as network, Client(network.url) as api:
         with ThreadPoolExecutor(1) as background:
@@ -238,7 +216,7 @@ def test_a_repeatedly_cut_client_misses_and_repeats_no_event(
     _assert_whole(told)
 
 
-def _assert_whole(told: list[AnyEvent]) -> None:
+def _assert_whole(told):
     assert [each.text for each in told if isinstance(each, LogEvent)] == [f"{n} \u2028 é\r\n" for n in range(BEATS)]
     assert [each.progress.completed for each in told if isinstance(each, ProgressEvent)] == list(range(BEATS))
     assert [each.metric.name for each in told if isinstance(each, MetricEvent)] == ["throughput", "loss"]
@@ -246,21 +224,51 @@ def _assert_whole(told: list[AnyEvent]) -> None:
     assert len(told) == 2 * BEATS + 2 + 3
 
 
+@asynccontextmanager
+async def asking(app):
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+        yield http
+
+
+async def two_pieces(error=None):
+    yield "first"
+    if error is not None:
+        raise error
+    yield "last"
+
+
 @pytest.mark.anyio
-async def test_a_stuck_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_ends_with_its_last_piece_and_runs_its_background_task():
+    done = []
+    async with asking(
+        streaming.TimedStream(two_pieces(), background=BackgroundTask(done.append, "afterwards"))
+    ) as http:
+        answer = await http.get("/")
+    assert (answer.text, done) == ("firstlast", ["afterwards"])
+
+
+@pytest.mark.anyio
+async def test_an_error_in_a_stream_reaches_the_server():
+    async with asking(streaming.TimedStream(two_pieces(KeyError("a fault of ours")))) as http:
+        with pytest.raises(KeyError, match="a fault of ours"):
+            await http.get("/")
+
+
+@pytest.mark.anyio
+async def test_a_stuck_reader_is_dropped(monkeypatch):
     monkeypatch.setattr(streaming, "TAKEN_WITHIN_S", 0.05)
-    given: list[str] = []
+    given = []
 
     async def pieces():
         for piece in ("first", "second"):
             given.append(piece)
             yield piece
 
-    async def receive() -> dict[str, object]:
+    async def receive():
         await anyio.sleep_forever()
         raise AssertionError
 
-    async def send(message: object) -> None:
+    async def send(message):
         if given:
             await anyio.sleep_forever()
 
@@ -269,9 +277,7 @@ async def test_a_stuck_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
     assert given == ["first"]
 
 
-def test_a_reader_that_reconnects_too_late_gets_a_gap_event(
-    http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings
-) -> None:
+def test_a_reader_that_reconnects_too_late_gets_a_gap_event(http, claimed, client, settings):
     leases, claim = claimed()
     beat(leases, claim, range(3))
     stream = Keys(settings.namespace).job_events(claim.job_id)
@@ -284,17 +290,11 @@ def test_a_reader_that_reconnects_too_late_gets_a_gap_event(
         assert "gap" not in [event.kind for event in api.events(claim.job_id, after=entries[2])]
 
 
-def test_events_dropped_while_reading_are_reported_as_a_gap(
-    http: httpx.Client,
-    claimed: Claimed,
-    client: redis.Redis,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_events_dropped_while_reading_are_reported_as_a_gap(http, claimed, client, settings, monkeypatch):
     leases, claim = claimed()
     stream, waits = Keys(settings.namespace).job_events(claim.job_id), threading.Semaphore(0)
 
-    async def until_the_end(state: State, told: asyncio.Event, timeout_s: float) -> None:
+    async def until_the_end(state, told, timeout_s):
         """Replaces the wait for news: the reader continues when all is over, like a slow one."""
         waits.release()
         await asyncio.to_thread(over.wait)

@@ -56,7 +56,7 @@ def test_no_file_of_the_site_loads_another_host(site):
 @pytest.mark.usefixtures("_served")
 def test_the_api_serves_every_page_with_what_it_loads(http):
     assert http.get("/docs/guide", follow_redirects=True).url.path == "/docs/guide/"
-    for path in ("", "tutorial.html", "decisions/0001-redis-holds-the-truth.html"):
+    for path in ("", "tutorial.html", "dev/decisions/0001-redis-holds-the-truth.html"):
         answer = http.get(f"/docs/guide/{path}").raise_for_status()
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         assert http.get(answer.url, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304

@@ -1,10 +1,6 @@
 """The history of results: series, contexts, changes, and alarms to acknowledge."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -13,13 +9,9 @@ from dyno.store import jobs as module
 from dyno.store.redis import Keys
 from tests.comparisons import a_metric
 
-Finished = Callable[..., str]
-
 
 def history(http, test, **filters):
-    found: dict[str, Any] = (
-        http.get("/v1/history", params={"label": f"test={test}"} | filters).raise_for_status().json()
-    )
+    found = http.get("/v1/history", params={"label": f"test={test}"} | filters).raise_for_status().json()
     return found
 
 
@@ -164,8 +156,3 @@ def test_wrong_parameters_are_refused(http, wrong):
     answer = http.get("/v1/history", params=wrong)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert [each["pointer"] for each in answer.json()["errors"]] == [f"/query/{next(iter(wrong))}"]
-
-
-def test_an_alarm_that_the_history_does_not_show_can_not_be_acknowledged(http):
-    answer = http.post("/v1/history/alarms/alm_1_2/acknowledge", params={"label": "test=none"})
-    assert (answer.status_code, answer.json()["code"]) == (404, "alarm-not-found")

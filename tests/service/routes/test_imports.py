@@ -1,7 +1,6 @@
 """Results exported as JSON lines by one service and imported into another."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 
@@ -12,7 +11,6 @@ from service.app import create_app
 from service.openapi.components import recorded_examples
 from tests.comparisons import RATES, times
 
-Finished = Callable[..., str]
 LINES = {"Content-Type": MEDIA_TYPE}
 
 
@@ -207,13 +205,3 @@ def test_the_name_of_the_other_dyno_can_be_given(http, there, finished):
 
 def test_the_example_of_the_document_is_accepted(there):
     assert imported(there, [recorded_examples()["requests"]["importResults"]["line"]]).json()["imported"] == 1
-
-
-def test_exported_pages_follow_their_links(http, finished):
-    jobs = [finished(spec=labelled("pages")) for _ in range(5)]
-    answer = http.get("/v1/results", params={"label": "test=pages", "format": "jsonl", "limit": 2})
-    seen = [json.loads(line)["job"]["id"] for line in answer.text.splitlines()]
-    while "next" in answer.links:
-        answer = http.get(answer.links["next"]["url"])
-        seen += [json.loads(line)["job"]["id"] for line in answer.text.splitlines()]
-    assert seen == jobs[::-1]

@@ -1,13 +1,9 @@
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from dyno.models.job import Failure, FailureClass, new_ulid
-from dyno.store import fleet
 from dyno.store.redis import Keys
 from tests.waiting import eventually
 
@@ -17,34 +13,7 @@ BODY = {"workload": "matmul", "params": {"n": 64}}
 def submit(http, headers=None, **changes):
     answer = http.post("/v1/jobs", json=BODY | changes, headers=headers)
     assert answer.status_code == 202, answer.text
-    job: dict[str, Any] = answer.json()
-    return job
-
-
-def test_without_a_device_a_job_is_refused_unless_it_may_wait(http):
-    refused = http.post("/v1/jobs", json=BODY | {"device": "tpu"})
-    assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
-    assert [(e["pointer"], e["code"]) for e in refused.json()["errors"]] == [("/device", "no-device-fits")]
-    assert [w["code"] for w in submit(http, device="tpu", queue_if_absent=True)["warnings"]][-1] == "NO_DEVICE_YET"
-
-
-def test_the_response_has_location_and_retry_after(http, offered):
-    answer = http.post("/v1/jobs", json=BODY)
-    job = answer.json()
-    assert answer.headers["location"] == job["urls"]["self"] == f"/v1/jobs/{job['id']}"
-    assert answer.headers["etag"] == f'W/"{job["version"]}"'
-    assert float(answer.headers["retry-after"]) > 0
-    assert http.get(answer.headers["location"]).json()["id"] == job["id"]
-
-
-def test_validating_only_queues_nothing(http, offered):
-    before = http.get("/v1/jobs").json()["data"]
-    answer = http.post("/v1/jobs?validate_only=true", json=BODY)
-    assert answer.status_code == 200
-    assert answer.json().keys() == {"spec", "estimate", "warnings"}
-    assert answer.json()["estimate"]["device"] == offered.full_id
-    assert answer.json()["spec"]["params"]["dtype"] == "float32"
-    assert http.get("/v1/jobs").json()["data"] == before
+    return answer.json()
 
 
 def test_a_repeated_request_is_a_replay_even_without_its_device(http, offered, client, settings):
@@ -58,20 +27,6 @@ def test_a_repeated_request_is_a_replay_even_without_its_device(http, offered, c
     assert again.json()["id"] == first["id"]
 
 
-def test_a_key_with_another_body_is_refused(http, offered):
-    submit(http, {"Idempotency-Key": "one"})
-    answer = http.post("/v1/jobs", json=BODY | {"seed": 7}, headers={"Idempotency-Key": "one"})
-    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-key-reused")
-    assert [error["pointer"] for error in answer.json()["errors"]] == ["/header/idempotency-key"]
-
-
-def test_a_key_whose_job_has_expired_makes_no_second_job(http, offered, client, settings):
-    first = submit(http, {"Idempotency-Key": "short-lived"})
-    client.delete(Keys(settings.namespace).job(first["id"]))
-    answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": "short-lived"})
-    assert (answer.status_code, answer.json()["code"]) == (409, "job-expired")
-
-
 def test_a_broken_record_is_a_clear_error_and_other_jobs_are_listed(http, offered, client, settings):
     broken, sound = submit(http, labels={"broken": "yes"}), submit(http, labels={"broken": "yes"})
     client.hset(Keys(settings.namespace).job(broken["id"]), "status", "dreaming")
@@ -79,12 +34,6 @@ def test_a_broken_record_is_a_clear_error_and_other_jobs_are_listed(http, offere
     assert (answer.status_code, answer.json()["code"]) == (500, "record-unreadable")
     assert broken["id"] in answer.json()["detail"]
     assert [job["id"] for job in http.get("/v1/jobs?label=broken").json()["data"]] == [sound["id"]]
-
-
-def test_a_job_without_a_result_is_named_with_its_status(http, offered):
-    answer = http.get(submit(http)["urls"]["result"])
-    assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
-    assert answer.json()["job_status"] == "queued"
 
 
 @pytest.mark.parametrize("path", ["result", "samples", "artifacts", "artifacts/a.txt"])
@@ -97,20 +46,6 @@ def test_ended_and_unfinished_jobs_without_a_result_differ(http, claimed, path):
     answer = http.get(url)
     assert (answer.status_code, answer.json()["code"], answer.json()["job_status"]) == (409, "no-result", "failed")
     assert answer.json()["detail"] == f"{claim.job_id} failed and has no result: out_of_memory: 9 GiB are too many"
-
-
-def test_a_canceled_job_has_no_result(http, offered):
-    job = submit(http)
-    http.post(job["urls"]["cancel"]).raise_for_status()
-    answer = http.get(job["urls"]["result"])
-    assert (answer.status_code, answer.json()["code"], answer.json()["job_status"]) == (409, "no-result", "canceled")
-
-
-def test_spaces_and_order_do_not_change_the_body(http, offered):
-    headers = {"Idempotency-Key": "two", "Content-Type": "application/json"}
-    bodies = ('{"workload":"matmul","seed":1}', '{ "seed": 1, "workload": "matmul" }')
-    one, other = (http.post("/v1/jobs", content=body, headers=headers).json()["id"] for body in bodies)
-    assert one == other
 
 
 @pytest.mark.parametrize(
@@ -217,7 +152,7 @@ def test_an_unknown_job_id_is_not_found(http, job_id):
 
 def test_the_list_continues_at_its_link(http, offered):
     ids = [submit(http, labels={"batch": "a b&c"})["id"] for _ in range(5)]
-    seen: list[str] = []
+    seen = []
     answer = http.get("/v1/jobs", params={"label": "batch=a b&c", "limit": 2})
     while True:
         seen += [job["id"] for job in answer.json()["data"]]
@@ -227,20 +162,3 @@ def test_the_list_continues_at_its_link(http, offered):
         answer = http.get(answer.links["next"]["url"])
     assert seen == ids[::-1]
     assert "link" not in answer.headers
-
-
-def test_every_device_field_of_the_contract_is_there(http, offered):
-    (row,) = http.get("/v1/devices").json()["data"]
-    assert row.keys() == fleet.DeviceStatus.model_fields.keys()
-    (worker,) = http.get("/v1/workers").json()["data"]
-    assert (worker["device"], worker["id"]) == (offered.full_id, row["worker"])
-
-
-def test_a_workload_is_shown_with_its_schema_and_an_unknown_one_is_not_found(http):
-    listed = {row["name"]: row for row in http.get("/v1/workloads").json()["data"]}
-    assert http.get("/v1/workloads/matmul").json() == listed["matmul"]
-    assert listed["matmul"]["params"]["properties"]["n"]["minimum"] == 1
-    assert listed["matmul"]["metrics"][0]["unit"] == "FLOP/s"
-    unknown = http.get("/v1/workloads/nonesuch")
-    assert (unknown.status_code, unknown.json()["code"]) == (404, "workload-not-found")
-    assert "matmul" in unknown.json()["detail"]

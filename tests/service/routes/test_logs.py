@@ -1,31 +1,19 @@
 """A job's log over HTTP, read or followed; streams are limited, and end with the job or the service."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
-import httpx
 import pytest
-import redis
-from fastapi import FastAPI, Request
+from fastapi import Request
 
 from dyno.client import Client
-from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.leases import LogPiece
 from dyno.store.redis import Keys
 from service import streaming
 from service.app import create_app
 from tests.waiting import eventually
 
-Claimed = Callable[[], tuple[Leases, Claim]]
 
-
-def test_running_failed_and_queued_jobs_have_a_text_log(
-    http: httpx.Client, claimed: Claimed, submitted: Callable[..., str]
-) -> None:
+def test_running_failed_and_queued_jobs_have_a_text_log(http, claimed, submitted):
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "<b>é</b>\n"))
     for _ in range(2):
@@ -40,17 +28,17 @@ def test_running_failed_and_queued_jobs_have_a_text_log(
 
 
 @pytest.mark.parametrize("follow", ["false", "true"])
-def test_an_unknown_job_has_no_log(http: httpx.Client, follow: str) -> None:
+def test_an_unknown_job_has_no_log(http, follow):
     answer = http.get(f"/v1/jobs/job_{'0' * 26}/logs", params={"follow": follow})
     assert (answer.status_code, answer.json()["code"]) == (404, "job-not-found")
 
 
 @pytest.fixture
-def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+def paused(monkeypatch):
     """Released whenever a stream starts to wait for news; by itself it would check only after ten minutes."""
     count, pause = threading.Semaphore(0), streaming.wait_for_news
 
-    async def counted(*arguments: Any) -> None:
+    async def counted(*arguments):
         count.release()
         await pause(*arguments)
 
@@ -59,9 +47,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     return count
 
 
-def test_a_log_is_followed_until_the_job_is_done(
-    http: httpx.Client, claimed: Claimed, paused: threading.Semaphore
-) -> None:
+def test_a_log_is_followed_until_the_job_is_done(http, claimed, paused):
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "one\n"))
     with http.stream("GET", f"/v1/jobs/{claim.job_id}/logs", params={"follow": "true"}) as answer:
@@ -78,9 +64,7 @@ def test_a_log_is_followed_until_the_job_is_done(
         assert list(lines) == ["three"]
 
 
-def test_a_followed_log_ends_when_its_job_expires(
-    http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_followed_log_ends_when_its_job_expires(http, claimed, client, settings, monkeypatch):
     monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.02)
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "one\n"))
@@ -93,12 +77,7 @@ def test_a_followed_log_ends_when_its_job_expires(
     client.rename(f"{record}-gone", record)
 
 
-def test_followed_logs_end_when_the_service_stops(
-    settings: Settings,
-    claimed: Claimed,
-    serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]],
-    paused: threading.Semaphore,
-) -> None:
+def test_followed_logs_end_when_the_service_stops(settings, claimed, serve, paused):
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "one\n"))
     app = create_app(settings)
@@ -111,14 +90,12 @@ def test_followed_logs_end_when_the_service_stops(
         assert list(lines) == []
 
 
-async def _stop(request: Request) -> None:
+async def _stop(request: Request):
     """Stop the service as a signal does."""
     request.app.state.stopping.set()
 
 
-def test_the_number_of_open_streams_is_limited(
-    settings: Settings, claimed: Claimed, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-) -> None:
+def test_the_number_of_open_streams_is_limited(settings, claimed, serve):
     _, claim = claimed()
     path, follow = f"/v1/jobs/{claim.job_id}/logs", {"follow": "true"}
     with serve(create_app(settings.model_copy(update={"max_streams": 1}))) as http:
@@ -130,6 +107,6 @@ def test_the_number_of_open_streams_is_limited(
         eventually(lambda: _opens(http, path, follow))
 
 
-def _opens(http: httpx.Client, path: str, follow: dict[str, str]) -> bool:
+def _opens(http, path, follow):
     with http.stream("GET", path, params=follow) as answer:
         return answer.status_code == 200

@@ -1,27 +1,18 @@
 """GET /metrics: without the store, with bounded labels, and checked by Prometheus' tools."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from datetime import UTC, datetime
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-import httpx
 import pytest
 import redis
 import yaml
-from fastapi import FastAPI
-from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from dyno.bench.registry import registry
-from dyno.models.device import Device
-from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
 from dyno.settings import Settings
 from dyno.store import fleet
@@ -29,24 +20,24 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.maintenance import REPAIRS
 from dyno.store.redis import Keys
 from service.app import create_app
+from tests.service.workers import publish
 from tests.waiting import eventually
 
-Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 
 
-def families(http: httpx.Client) -> dict[str, Metric]:
+def families(http):
     answer = http.get("/metrics")
     assert answer.status_code == 200
     return {family.name: family for family in text_string_to_metric_families(answer.text)}
 
 
-def values(family: Metric) -> dict[tuple[str, ...], float]:
+def values(family):
     """Values by label values, in the order of the labels' names."""
     return {tuple(value for _, value in sorted(s.labels.items())): s.value for s in family.samples}
 
 
-def test_every_metric_exists_from_the_start(http: httpx.Client, offered: Device) -> None:
+def test_every_metric_exists_from_the_start(http, offered):
     found = families(http)
     assert values(found["dyno_store_up"]) == {(): 1}
     assert values(found["dyno_devices"]) == {("cpu", "idle"): 1}
@@ -61,9 +52,7 @@ def test_every_metric_exists_from_the_start(http: httpx.Client, offered: Device)
     assert (build.value, build.labels["version"]) == (1, version("tensordyno"))
 
 
-def test_the_oldest_queued_job_has_an_age_and_redis_a_size(
-    http: httpx.Client, submitted: Callable[..., str], client: redis.Redis
-) -> None:
+def test_the_oldest_queued_job_has_an_age_and_redis_a_size(http, submitted, client):
     first = submitted()
     eventually(lambda: values(families(http)["dyno_oldest_queued_seconds"])[()] > 0, what="the job has an age")
     http.post(f"/v1/jobs/{first}/cancel")
@@ -73,21 +62,10 @@ def test_the_oldest_queued_job_has_an_age_and_redis_a_size(
     assert values(found["dyno_store_memory_limit_bytes"]) == {(): client.info("memory")["maxmemory"]}
 
 
-def test_a_device_that_a_hung_runner_uses_is_held_and_hung(
-    http: httpx.Client, client: redis.Redis, settings: Settings, device: Callable[..., Device]
-) -> None:
+def test_a_device_that_a_hung_runner_uses_is_held_and_hung(http, client, settings, device):
     held = device(id="cpu:7", cores=[7])
-    worker = WorkerRecord(
-        id="worker-7",
-        host=held.host,
-        pid=7,
-        device=held.full_id,
-        state="busy",
-        held_by=Holder(device=held.full_id, pid=8, hung=True),
-        version="0",
-        started_at=datetime.now(UTC),
-    )
-    fleet.publish(client, settings, held, worker)
+    holder = Holder(device=held.full_id, pid=8, hung=True)
+    worker = publish(client, settings, held, state="busy", held_by=holder)
     try:
         found = families(http)
     finally:
@@ -97,7 +75,7 @@ def test_a_device_that_a_hung_runner_uses_is_held_and_hung(
         assert sum(values(found[name]).values()) == 1
 
 
-def test_redis_file_and_the_disk_of_artifacts_have_sizes(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_redis_file_and_the_disk_of_artifacts_have_sizes(http, submitted):
     submitted()
     found = families(http)
     assert values(found["dyno_store_aof_bytes"])[()] > 1000
@@ -106,7 +84,7 @@ def test_redis_file_and_the_disk_of_artifacts_have_sizes(http: httpx.Client, sub
     assert 0 < free < size
 
 
-def test_a_failed_rewrite_of_the_file_is_told(serve: Serve, tmp_path: Path) -> None:
+def test_a_failed_rewrite_of_the_file_is_told(serve, tmp_path):
     folder = tmp_path / "redis"
     with (
         EmbeddedServer(folder) as server,
@@ -120,14 +98,9 @@ def test_a_failed_rewrite_of_the_file_is_told(serve: Serve, tmp_path: Path) -> N
         eventually(lambda: values(families(http)["dyno_store_aof_rewrite_ok"]) == {(): 0})
 
 
-def test_results_that_a_host_keeps_are_counted_once(
-    http: httpx.Client, client: redis.Redis, settings: Settings, device: Callable[..., Device]
-) -> None:
+def test_results_that_a_host_keeps_are_counted_once(http, client, settings, device):
     there = [device(id=f"cpu:{core}", cores=[core], host="elsewhere") for core in (5, 6)]
-    begun = {"pid": 7, "host": "elsewhere", "state": "idle", "version": "0", "started_at": datetime.now(UTC)}
-    workers = [WorkerRecord(id=d.id, device=d.full_id, outbox=n, **begun) for n, d in enumerate(there, start=1)]
-    for each, worker in zip(there, workers, strict=True):
-        fleet.publish(client, settings, each, worker)
+    workers = [publish(client, settings, each, outbox=number) for number, each in enumerate(there, start=1)]
     try:
         found = values(families(http)["dyno_outbox_results"])
     finally:
@@ -136,8 +109,8 @@ def test_results_that_a_host_keeps_are_counted_once(
     assert found["elsewhere",] == 2, "both workers see the same folder, one of them later"
 
 
-def test_open_streams_are_counted(http: httpx.Client) -> None:
-    def streams() -> float:
+def test_open_streams_are_counted(http):
+    def streams():
         return values(families(http)["dyno_streams"])[()]
 
     assert streams() == 0
@@ -147,7 +120,7 @@ def test_open_streams_are_counted(http: httpx.Client) -> None:
     eventually(lambda: streams() == 0, what="the stream has ended")
 
 
-def test_a_part_that_is_not_ready_is_named(serve: Serve, redis_url: str, tmp_path: Path) -> None:
+def test_a_part_that_is_not_ready_is_named(serve, redis_url, tmp_path):
     folder = tmp_path / "artifacts"
     with serve(create_app(Settings(redis_url=redis_url, artifact_dir=folder))) as http:
         before = values(families(http)["dyno_ready"])
@@ -158,7 +131,7 @@ def test_a_part_that_is_not_ready_is_named(serve: Serve, redis_url: str, tmp_pat
         eventually(lambda: values(families(http)["dyno_ready"]) == after, what="the next check finds it")
 
 
-def test_without_the_store_it_reports_its_own_metrics(serve: Serve) -> None:
+def test_without_the_store_it_reports_its_own_metrics(serve):
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
         assert values(families(http)["dyno_store_up"]) == {(): 1}
         assert http.get("/v1/jobs").status_code == 200
@@ -175,9 +148,7 @@ def test_without_the_store_it_reports_its_own_metrics(serve: Serve) -> None:
     assert "process_resident_memory_bytes" in found
 
 
-def test_counts_of_a_newer_version_have_the_label_other(
-    http: httpx.Client, client: redis.Redis, settings: Settings
-) -> None:
+def test_counts_of_a_newer_version_have_the_label_other(http, client, settings):
     counts = Keys(settings.namespace).counts
     strange = {
         "ended later_workload succeeded none": 2,
@@ -201,14 +172,14 @@ def test_counts_of_a_newer_version_have_the_label_other(
     assert len(values(found["dyno_jobs_ended"])) == 7 * len(registry()) + 2
 
 
-def test_unknown_methods_have_the_label_other(http: httpx.Client) -> None:
+def test_unknown_methods_have_the_label_other(http):
     for word in ("PROPFIND", "PURGE"):
         assert http.request(word, "/livez").status_code == 405
     counted = families(http)["dyno_http_request_duration_seconds"].samples
     assert {sample.labels["method"] for sample in counted} <= {"GET", "POST", "other"}
 
 
-def test_promtool_reports_no_problems(http: httpx.Client, offered: Device) -> None:
+def test_promtool_reports_no_problems(http, offered):
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("promtool is not on this machine")
     text = http.get("/metrics").text
@@ -216,7 +187,7 @@ def test_promtool_reports_no_problems(http: httpx.Client, offered: Device) -> No
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_the_rules_of_the_operations_page_are_valid(tmp_path: Path) -> None:
+def test_the_rules_of_the_operations_page_are_valid(tmp_path):
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("promtool is not on this machine")
     [config] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -230,7 +201,7 @@ def test_the_rules_of_the_operations_page_are_valid(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_operations_page_lists_exactly_the_metrics(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_the_operations_page_lists_exactly_the_metrics(http, submitted):
     submitted()
     named = set(re.findall(r"^\| `(dyno_\w+)", PAGE, re.MULTILINE))
     told = set(re.findall(r"^# TYPE (dyno_\w+) ", http.get("/metrics").text, re.MULTILINE))

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from service.responses import accepts_gzip
+from service.hot_routes import accepts_gzip
 from tests.results import a_result
 
 BY_ROUTE = {"Prefer": "handling=lenient"}  # passes by service/hot_routes.py

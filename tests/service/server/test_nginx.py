@@ -12,11 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.settings import Settings
 from tests.certificates import certificate_for
 from tests.service.keys.conftest import make_key
-from tests.service.server.test_tls import content, install, served, serving
+from tests.service.processes import running
+from tests.service.server.test_tls import content, install, served
 from tests.waiting import eventually
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
@@ -57,7 +58,7 @@ def nginx(folder, *words):
 @pytest.fixture(scope="module")
 def proxy(own, tls, folder):
     """The port of an nginx whose time for a head is short, and which lets a client have few connections."""
-    with serving(**own) as api:
+    with running(**own) as (_, api):
         port = free_port()
         site = changed(CONF, "listen 443 ssl", f"listen 127.0.0.1:{port} ssl")
         site = changed(site, "server 127.0.0.1:8000", f"server {api.removeprefix('http://')}")

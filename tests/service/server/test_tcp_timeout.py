@@ -1,33 +1,26 @@
 """A client that stops reading, over a real connection: what the API holds for it, and for how long."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import httpx
-import pytest
 import uvicorn
-from fastapi import FastAPI
 
 import service.server
-from dyno.settings import Settings
-from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.leases import LogPiece
 from service.__main__ import Server
 from service.app import create_app
 from service.jobs import routes as jobs
 from tests.waiting import eventually
 
-Claimed = Callable[[], tuple[Leases, Claim]]
 LONG = "x" * 250 * 1024
 WITHIN_S = 30  # half the time after which a stream itself gives up
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[int]:
+def served(app):
     """Run the server of `python -m service`; yields its port."""
     server = Server(uvicorn.Config(app, port=0, log_config=None, loop="uvloop"), app.state.stopping, prints=False)
     thread = threading.Thread(target=server.run)
@@ -40,7 +33,7 @@ def served(app: FastAPI) -> Iterator[int]:
         thread.join()
 
 
-def follow(port: int, job_id: str, *, window_bytes: int) -> socket.socket:
+def follow(port, job_id, *, window_bytes):
     """A connection on which the log has begun to arrive."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
@@ -52,14 +45,12 @@ def follow(port: int, job_id: str, *, window_bytes: int) -> socket.socket:
     return connection
 
 
-def opens(http: httpx.Client, job_id: str) -> bool:
+def opens(http, job_id):
     with http.stream("GET", f"/v1/jobs/{job_id}/logs", params={"follow": "true"}) as answer:
         return answer.status_code == 200
 
 
-def test_a_client_that_stops_reading_is_closed_and_its_slot_is_freed(
-    settings: Settings, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_stops_reading_is_closed_and_its_slot_is_freed(settings, claimed, monkeypatch):
     monkeypatch.setattr(service.server, "USER_TIMEOUT_MS", 300)
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, LONG))
@@ -71,7 +62,7 @@ def test_a_client_that_stops_reading_is_closed_and_its_slot_is_freed(
         eventually(lambda: opens(http, claim.job_id), WITHIN_S)
 
 
-def test_a_long_log_is_sent_in_pieces(settings: Settings, claimed: Claimed) -> None:
+def test_a_long_log_is_sent_in_pieces(settings, claimed):
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, LONG))
     leases.finish(claim, "fail")

@@ -1,14 +1,10 @@
 """TLS by the API itself."""
 
 import asyncio
-import os
 import re
 import shutil
 import ssl
 import subprocess
-import sys
-from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
@@ -17,11 +13,10 @@ from dyno.settings import Settings
 from service.middleware import HttpMetrics
 from service.server import CertificateWatch, expiry_s, tls_error
 from tests.certificates import certificate_for
+from tests.service.processes import refused, running
 from tests.waiting import eventually
 
-ROOT = Path(__file__).parents[3]
 EXPIRY = r"^dyno_tls_expiry_timestamp_seconds (.+)$"
-SERVICE = [sys.executable, "-P", "-m", "service"]
 
 
 @pytest.fixture(scope="module")
@@ -30,25 +25,10 @@ def certificate(tmp_path_factory):
     return certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
 
 
-@contextmanager
-def serving(**settings):
-    """The URL that an API process prints."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
-    env |= {f"DYNO_{name.upper()}": str(value) for name, value in settings.items()}
-    env["DYNO_PORT"] = "0"
-    process = subprocess.Popen(SERVICE, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().removeprefix("dyno serves ").strip()
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-
-
 def test_the_api_speaks_tls_and_tells_when_the_certificate_expires(redis_url, namespace, certificate):
     cert, key = certificate
     trusting = ssl.create_default_context(cafile=str(cert))
-    with serving(redis_url=redis_url, namespace=namespace, tls_cert_file=cert, tls_key_file=key) as url:
+    with running(redis_url=redis_url, namespace=namespace, tls_cert_file=cert, tls_key_file=key) as (_, url):
         assert url.startswith("https://127.0.0.1:")
         assert httpx.get(f"{url}/readyz", verify=trusting).status_code == 200
         [told] = re.findall(EXPIRY, httpx.get(f"{url}/metrics", verify=trusting).text, re.MULTILINE)
@@ -61,19 +41,8 @@ def test_the_api_speaks_tls_and_tells_when_the_certificate_expires(redis_url, na
 
 @pytest.mark.verify
 def test_a_missing_tls_file_prevents_the_start(redis_url, certificate):
-    [said] = refused(redis_url, certificate[0], None)
-    assert "DYNO_TLS_KEY_FILE" in said
-
-
-def refused(redis_url, cert, key):
-    """The output of an API that refuses to start with these files. It has no terminal for a password prompt."""
-    env = os.environ | {"DYNO_REDIS_URL": redis_url, "DYNO_TLS_CERT_FILE": str(cert), "DYNO_PORT": "0"}
-    env |= {} if key is None else {"DYNO_TLS_KEY_FILE": str(key)}
-    done = subprocess.run(
-        SERVICE, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, start_new_session=True
-    )
-    assert done.returncode == 2, done.stderr
-    return done.stderr.splitlines()
+    code, said = refused(redis_url=redis_url, tls_cert_file=certificate[0])
+    assert (code, said.count("\n"), "DYNO_TLS_KEY_FILE" in said) == (2, 1, True)
 
 
 def of(**files):
@@ -109,7 +78,8 @@ def test_a_weak_certificate_is_reported_with_openssls_reason(tmp_path):
 def test_unusable_tls_files_prevent_the_start_with_one_line(redis_url, certificate, tmp_path):
     text = tmp_path / "text.pem"
     text.write_text("no PEM")
-    assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} has no private key in PEM"]
+    said = f"dyno: DYNO_TLS_KEY_FILE: {text} has no private key in PEM\n"
+    assert refused(redis_url=redis_url, tls_cert_file=certificate[0], tls_key_file=text) == (2, said)
 
 
 def pair(folder):
@@ -144,7 +114,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(redis_url, namespace,
     files = {"tls_cert_file": live / "cert.pem", "tls_key_file": live / "key.pem"}
     lasting = httpx.Limits(keepalive_expiry=None)
     with (
-        serving(redis_url=redis_url, namespace=namespace, **files) as url,
+        running(redis_url=redis_url, namespace=namespace, **files) as (_, url),
         httpx.Client(base_url=url, verify=trusting(old), limits=lasting) as before,
     ):
         assert before.get("/livez").status_code == 200
@@ -164,7 +134,6 @@ async def test_an_unusable_renewal_is_logged_once_and_the_old_certificate_stays(
     install(old, live)
     metrics = HttpMetrics("0")
     watch = CertificateWatch.of(of(cert=live / "cert.pem", key=live / "key.pem"), metrics)
-    assert watch is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(live / "cert.pem", live / "key.pem")
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)

@@ -1,23 +1,17 @@
 """Jobs for two devices of one class, one of them smaller, over HTTP and the real store."""
 
-from __future__ import annotations
-
-from datetime import UTC, datetime
-from typing import Any
-
 import pytest
 
 from dyno.bench.registry import registry
-from dyno.models.inventory import WorkerRecord
-from dyno.models.job import WorkerRef
 from dyno.store import fleet
 from dyno.store.leases import Leases
-from dyno.store.placement import queues_served
+from tests.service.workers import publish as published
+from tests.service.workers import take as worker_takes
 from workers.supervisor import claim_filter
 
-CARD: dict[str, Any] = {"kind": "gpu", "model": "H100", "isa": ["sm_90"]}
+CARD = {"kind": "gpu", "model": "H100", "isa": ["sm_90"]}
 TINY = {"workload": "matmul", "device": "gpu", "params": {"n": 64}}
-BIG: list[dict[str, Any]] = [
+BIG = [
     TINY | {"params": {"n": 16384}},  # 4 GiB
     {"workload": "mnist_cnn", "device": "gpu", "replicas": 2},
     TINY | {"params": {"n": 64, "dtype": "tf32"}},
@@ -36,13 +30,10 @@ def large(device):
 
 @pytest.fixture
 def offer(client, settings):
-    offered: list[WorkerRecord] = []
+    offered = []
 
     def publish(*devices):
-        for one in devices:
-            known = {"id": one.id, "host": one.host, "pid": 1, "device": one.full_id, "state": "idle", "version": "0"}
-            offered.append(WorkerRecord.model_validate(known | {"started_at": datetime.now(UTC)}))
-            fleet.publish(client, settings, one, offered[-1])
+        offered.extend(published(client, settings, one) for one in devices)
 
     yield publish
     for record in offered:
@@ -55,8 +46,7 @@ def take(client, settings):
     leases = Leases(client, settings)
 
     def claimed(device):
-        ref = WorkerRef(id="w", device=device.id, host=device.host)
-        claim = leases.claim(device.full_id, queues_served(device), ref, claim_filter(device, registry()))
+        claim = worker_takes(leases, device, claim_filter(device, registry()))
         if claim is None:
             return None
         assert leases.finish(claim, "stop")

@@ -146,17 +146,6 @@ def test_a_framework_that_the_workload_does_not_support_is_refused():
     assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-unsupported")]
 
 
-def test_replicas_of_a_workload_without_them_are_refused_with_the_reason():
-    assert errors_of({"workload": "matmul", "replicas": 2}) == {"/replicas": "not-replicable"}
-
-
-def test_a_batch_that_replicas_cannot_share_is_refused_with_the_nearest_valid():
-    document = {"workload": "mnist_cnn", "params": {"batch_size": 100}, "replicas": 8}
-    assert errors_of(document) == {"/params/batch_size": "not-divisible"}
-    with pytest.raises(InvalidSpec, match="nearest valid: 96, 104"):
-        validate_job(document, [], registry())
-
-
 def test_the_digest_ignores_spaces_and_order_but_not_values():
     one = read_text('{"workload": "matmul", "seed": 1}').body_sha256
     assert read_text('{ "seed":1,"workload":"matmul" }').body_sha256 == one

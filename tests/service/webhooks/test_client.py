@@ -1,30 +1,15 @@
 """Deliveries through both clients and the command."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from typing import Any
 
-import httpx
 import pytest
-from typer.testing import CliRunner
 
-from dyno.cli import app as command
 from dyno.client import AsyncClient, Client, Refused, endpoints
 from tests.asking import asked
-from tests.inbox import Inbox
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_delivery_is_found_and_redelivered(
-    kind: type[Client] | type[AsyncClient],
-    http: httpx.Client,
-    inbox: Inbox,
-    canceled: Callable[[str], str],
-    delivery: Callable[..., dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_delivery_is_found_and_redelivered(kind, http, inbox, canceled, delivery, monkeypatch):
     monkeypatch.setattr(endpoints, "MAX_PAGE_SIZE", 1)
     url = str(http.base_url)
     jobs = [canceled(inbox.url) for _ in range(2)]
@@ -39,12 +24,9 @@ def test_a_delivery_is_found_and_redelivered(
         asked(kind, lambda client: client.redeliver("msg_none"), url)
 
 
-def test_the_command_lists_deliveries_and_redelivers_one(
-    http: httpx.Client, inbox: Inbox, canceled: Callable[[str], str], delivery: Callable[..., dict[str, Any]]
-) -> None:
-    def said(*arguments: str, code: int = 0) -> str:
-        asked = ["webhooks", *arguments, "--url", str(http.base_url)]
-        done = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+def test_the_command_lists_deliveries_and_redelivers_one(dyno, inbox, canceled, delivery):
+    def said(*arguments, code=0):
+        done = dyno("webhooks", *arguments)
         assert done.exit_code == code, done.output
         return done.output
 

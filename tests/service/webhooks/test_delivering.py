@@ -1,43 +1,29 @@
 """Webhooks of done jobs are delivered, and a receiver that fails delays no other."""
 
-from __future__ import annotations
-
 import json
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any
 
-import httpx
 import pytest
-import redis
-from fastapi import FastAPI
 from standardwebhooks import Webhook
 
 from dyno.models.job import Failure, FailureClass, WorkerRef
-from dyno.preflight import free_port
-from dyno.settings import Settings
+from dyno.processes import free_port
 from dyno.store.redis import Keys
 from dyno.webhook_delivery import MAX_ATTEMPTS_AT_ONCE, MAX_ATTEMPTS_PER_RECEIVER
 from service.app import create_app
-from tests.inbox import Inbox, Message
+from tests.inbox import Inbox
 from tests.service.webhooks.conftest import PAUSE_S, SECRET
 from tests.waiting import eventually
 
-OfJob = Callable[..., dict[str, Any]]
 
-
-def verified(http: httpx.Client, message: Message) -> dict[str, Any]:
+def verified(http, message):
     """The message, verified by the Standard Webhooks library; it raises for a wrong signature or time."""
     secret = http.get("/v1/webhook-secret").json()["secret"]
-    told: dict[str, Any] = Webhook(secret).verify(message.body, message.headers)
-    return told
+    return Webhook(secret).verify(message.body, message.headers)
 
 
-def test_a_canceled_job_sends_one_signed_webhook(
-    http: httpx.Client, inbox: Inbox, canceled: Callable[[str], str], delivery: OfJob
-) -> None:
+def test_a_canceled_job_sends_one_signed_webhook(http, inbox, canceled, delivery):
     job_id = canceled(inbox.url)
     found = delivery(job_id, ended=1)
     assert (found["status"], found["type"], found["attempts_made"]) == ("delivered", "job.canceled", 1)
@@ -51,21 +37,13 @@ def test_a_canceled_job_sends_one_signed_webhook(
     assert message.headers["webhook-id"] == found["id"] == job_id.replace("job_", "msg_")
 
 
-def test_succeeded_and_failed_jobs_send_webhooks(
-    http: httpx.Client,
-    inbox: Inbox,
-    finished: Callable[..., str],
-    submitted: Callable[..., str],
-    delivery: OfJob,
-    claimed: Callable[[], Any],
-) -> None:
+def test_succeeded_and_failed_jobs_send_webhooks(http, inbox, finished, submitted, delivery, claimed):
     succeeded = finished(spec={"webhook": {"url": inbox.url}})
     assert delivery(succeeded, ended=1)["type"] == "job.succeeded"
     leases, claim = claimed()
     leases.finish(claim, "succeed")
     with_hook = submitted(webhook=inbox.url)
     again = leases.claim(claim.device, [claim.queue], WorkerRef(id="w", device="cpu:0-1", host="here"))
-    assert again is not None
     assert again.spec.webhook is None, "a worker is told where the webhook leads"
     timeout = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="…", log_tail="printed")
     assert leases.finish(again, "fail", status_reason="timeout", failure=timeout)
@@ -75,9 +53,7 @@ def test_succeeded_and_failed_jobs_send_webhooks(
     assert (told["status_reason"], told["failure"]) == ("timeout", {"class": "timeout", "reason": "timeout"})
 
 
-def test_a_webhook_is_delivered_once_after_three_failed_attempts(
-    http: httpx.Client, canceled: Callable[[str], str], delivery: OfJob, due: Callable[[str], None]
-) -> None:
+def test_a_webhook_is_delivered_once_after_three_failed_attempts(http, canceled, delivery, due):
     port = free_port()
     job_id = canceled(f"http://127.0.0.1:{port}/hook")
     refused = delivery(job_id, ended=1)
@@ -100,9 +76,7 @@ def test_a_webhook_is_delivered_once_after_three_failed_attempts(
     assert verified(http, inbox.messages[-1])["data"]["id"] == job_id
 
 
-def test_a_webhook_answered_410_is_not_retried(
-    canceled: Callable[[str], str], delivery: OfJob, due: Callable[[str], None]
-) -> None:
+def test_a_webhook_answered_410_is_not_retried(canceled, delivery, due):
     with Inbox(410) as inbox:
         job_id = canceled(inbox.url)
         found = delivery(job_id, ended=1)
@@ -110,9 +84,7 @@ def test_a_webhook_answered_410_is_not_retried(
     assert (found["status"], found["next_attempt_at"], len(inbox.messages)) == ("failed", None, 1)
 
 
-def test_after_eight_attempts_only_a_redelivery_sends_again(
-    http: httpx.Client, canceled: Callable[[str], str], delivery: OfJob, due: Callable[[str], None]
-) -> None:
+def test_after_eight_attempts_only_a_redelivery_sends_again(http, canceled, delivery, due):
     with Inbox(*[503] * 8) as inbox:
         job_id = canceled(inbox.url)
         for attempt in range(1, 8):
@@ -128,15 +100,8 @@ def test_after_eight_attempts_only_a_redelivery_sends_again(
 
 @pytest.mark.parametrize(("field", "damage"), [("spec", "{"), ("webhook", "nowhere")])
 def test_internal_failures_are_reported_and_retried_after_the_pause(
-    http: httpx.Client,
-    inbox: Inbox,
-    canceled: Callable[[str], str],
-    delivery: OfJob,
-    client: redis.Redis,
-    settings: Settings,
-    field: str,
-    damage: str,
-) -> None:
+    http, inbox, canceled, delivery, client, settings, field, damage
+):
     job_id = canceled(inbox.url)
     delivery_id = delivery(job_id, ended=1)["id"]
     client.hset(Keys(settings.namespace).job(job_id), field, damage)
@@ -149,15 +114,13 @@ def test_internal_failures_are_reported_and_retried_after_the_pause(
     assert timedelta(seconds=0.9 * PAUSE_S) <= wait <= timedelta(seconds=1.1 * PAUSE_S + 60)
 
 
-def test_silent_receivers_delay_no_other(
-    settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]], inbox: Inbox
-) -> None:
+def test_silent_receivers_delay_no_other(settings, serve, inbox):
     patient = settings.model_copy(update={"namespace": f"{settings.namespace}-slow", "webhook_timeout_s": 600.0})
     spec = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
     with Inbox() as slow, serve(create_app(patient)) as http:
         slow.answering.clear()
 
-        def ends(url: str) -> None:
+        def ends(url):
             job = http.post("/v1/jobs", json=spec | {"webhook": url}).raise_for_status().json()
             http.post(job["urls"]["cancel"]).raise_for_status()
 
@@ -169,15 +132,7 @@ def test_silent_receivers_delay_no_other(
         assert len(slow.messages) == MAX_ATTEMPTS_PER_RECEIVER
 
 
-def test_no_secret_is_stored_returned_counted_or_logged(
-    http: httpx.Client,
-    inbox: Inbox,
-    canceled: Callable[[str], str],
-    delivery: OfJob,
-    client: redis.Redis,
-    settings: Settings,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_no_secret_is_stored_returned_counted_or_logged(http, inbox, canceled, delivery, client, settings, caplog):
     caplog.set_level(logging.DEBUG)
     job_id = canceled(inbox.url)
     delivery(job_id, ended=1)
@@ -193,10 +148,8 @@ def test_no_secret_is_stored_returned_counted_or_logged(
     assert 'dyno_webhooks_total{status="delivered"}' in http.get("/metrics").text
 
 
-def test_the_webhook_url_is_not_in_the_workers_spec(
-    canceled: Callable[[str], str], client: redis.Redis, settings: Settings, inbox: Inbox
-) -> None:
+def test_the_webhook_url_is_not_in_the_workers_spec(canceled, client, settings, inbox):
     job_id = canceled(f"{inbox.url}?token=hidden")
-    record: Any = client.hgetall(Keys(settings.namespace).job(job_id))
+    record = client.hgetall(Keys(settings.namespace).job(job_id))
     assert "webhook" not in json.loads(record["spec"])
     assert record["webhook"].endswith("token=hidden")

@@ -11,7 +11,7 @@ from dyno.bench.registry import registry, resolve, validate_params
 from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client

@@ -11,7 +11,7 @@ import pytest
 from dyno.artifact_store import shared_store
 from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.leases import Leases
 from dyno.store.redis import sync_client
 from service.app import create_app

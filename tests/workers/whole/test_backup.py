@@ -16,7 +16,7 @@ import redis
 
 from chaos.checks import state_violations
 from chaos.snapshot import read
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys
 from tests.cores import HERE

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dyno.preflight import free_port
+from dyno.processes import free_port
 from dyno.store.redis import Keys
 from tests.cores import HERE, THERE, two_cores
 from tests.store.test_rights import rules

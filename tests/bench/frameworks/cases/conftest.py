@@ -4,8 +4,6 @@ A process can hold only one Keras backend, so the others come in processes of th
 the environment.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -17,11 +17,13 @@ from dyno.bench.measure.stopping_rule import StoppingRule
 from dyno.bench.runner.case_sampling import CaseSamples, TraceCounter, take_samples
 from dyno.bench.runner.checks import CheckedCase, run_checks
 from dyno.bench.runner.frame_writer import FrameWriter
-from dyno.bench.workloads.matmul import Chain, Dispatch, IntegerDispatch, MatmulParams
+from dyno.bench.workloads._matmul_params import MatmulParams
+from dyno.bench.workloads.matmul import Chain, Dispatch, IntegerDispatch
 from dyno.bench.workloads.quantized_inference import convert_model
 from dyno.bench.workloads.resnet50 import Inference
 from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Sensors
+from tests.running import started
 from tests.waiting import eventually
 from tests.wrong_products import Dropped, Folded, Once, Recompiling, Unread, in_the_background
 
@@ -45,10 +47,7 @@ def chain(framework):
             phase=lambda name: nullcontext(),
             report=lambda phase, completed, total, unit: None,
         )
-        built = kind(PARAMS, 2.0 * PARAMS.n**3 * PARAMS.repeats, context)
-        built.compile()
-        built.execute(1)
-        return built
+        return started(kind(PARAMS, 2.0 * PARAMS.n**3 * PARAMS.repeats, context))
 
     return made
 

@@ -1,8 +1,5 @@
 """A step fed by the host equals the trainer's step on the same batch."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,8 +9,6 @@ INPUTS = np.random.default_rng(0).random((6, 4), np.float32)
 TARGETS = np.eye(3, dtype=np.float32)[np.arange(6) % 3]
 OTHERS = INPUTS[::-1].copy()
 ROUNDING = 1e-4  # of two ways to sum the same in float32, over a few steps; other batches differ by a hundredth
-
-Maker = Callable[..., Any]
 
 
 def _step(framework, model):

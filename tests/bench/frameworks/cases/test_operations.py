@@ -29,7 +29,7 @@ def test_an_array_comes_back_as_numpy_knows_it_rounded_once(framework, dtype):
     assert (back == values).all() == (dtype == "float32")
 
 
-@pytest.mark.parametrize("count", [1, 19, 20, 21, 67])
+@pytest.mark.parametrize("count", [1, 19, 20, 21, 40, 67])
 def test_repeat_applies_the_body_exactly_so_often(framework, count):
     def counted(start):
         return framework.repeat(count, lambda value: value + 1, start)

@@ -1,24 +1,17 @@
 """Loading weights, and the errors for another model's weights."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.interface import Dataset
 from dyno.bench.training.checkpoints import load_weights
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import RunFailed
 from dyno.models.result import DataOrigin
-
-Context = Callable[..., BuildContext]
-Made = Callable[..., Any]
 
 
 @pytest.fixture

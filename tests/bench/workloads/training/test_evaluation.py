@@ -11,14 +11,11 @@ NUMBERED = Dataset(np.arange(40)[:, np.newaxis], np.arange(40))
 
 
 def _validation(samples, share, seed):
-    held = hold_out(samples, share, seed)[1]
-    assert held is not None
-    return held
+    return hold_out(samples, share, seed)[1]
 
 
 def test_every_sample_is_either_trained_on_or_held_out_with_its_target():
     kept, held = hold_out(NUMBERED, 0.25, 3)
-    assert held is not None
     assert (len(kept), len(held)) == (30, 10)
     assert sorted([*kept.targets, *held.targets]) == list(range(40))
     for part in (kept, held):
@@ -36,9 +33,6 @@ def test_windows_held_out_are_the_last_and_share_no_row_with_those_trained_on():
     series = np.zeros((60, 1), np.float32)
     windows = Dataset(series, series, window=10, starts=np.arange(50, dtype=np.int32)[::-1].copy())
     kept, held = hold_out(windows, 0.2, 3)
-    assert held is not None
-    assert kept.starts is not None
-    assert held.starts is not None
     assert held.starts.tolist() == list(range(40, 50))
     assert kept.starts.max() + 10 == held.starts.min()
 

@@ -1,23 +1,19 @@
 """The choice of a training's `jit_compile`."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.interface import Dataset, JitCompile
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome, choose_jit
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.models.result import DataOrigin
+from tests.running import started
 
-Context = Callable[..., BuildContext]
 INPUTS = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
 TARGETS = INPUTS.sum(axis=-1, keepdims=True)
 
@@ -61,7 +57,6 @@ def test_auto_is_the_faster_one_of_both(measured):
     made, choice = measured
     assert made.settings == [False, True]
     times = choice.details["step_s"]
-    assert isinstance(times, dict)
     assert times.keys() == {"true", "false"}
     assert choice.setting == (times["true"] < times["false"])
     assert choice.details["chosen"] == choice.setting == choice.tuned["jit_compile"]
@@ -204,7 +199,6 @@ def test_steps_queue_in_the_measurement_as_they_do_in_samples(tensorflow, untold
     queued = replace(untold, framework=Launches(tensorflow, "tensorflow"))
     choices = (_chosen(Made(tensorflow), queued) for _ in range(3))
     choice = next(filter(lambda choice: choice.setting, choices), None)
-    assert choice is not None
     assert choice.details["how"] == "measured: the faster setting"
 
 
@@ -213,9 +207,7 @@ def test_measuring_does_not_change_the_training(tensorflow, untold):
     def losses(context):
         context.framework.seed(context.seed)
         params = TrainingParams(epochs=2, batch_size=10)
-        training = ModelTraining(params, Made(tensorflow).plan(), context)
-        training.compile()
-        training.execute(1)
+        training = started(ModelTraining(params, Made(tensorflow).plan(), context))
         return [epoch.loss for epoch in training.complete(0.0, 0.0).epochs]
 
     # XLA, if it was chosen, sums in another order; other first weights change a loss by a tenth.

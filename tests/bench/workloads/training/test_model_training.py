@@ -1,28 +1,24 @@
 """A training's epochs, validation, callbacks and trials, and their fields in the result."""
 
-from __future__ import annotations
-
 import itertools
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.interface import Dataset, Trainer
-from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.measure import result_checks
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training.evaluation import evaluate
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import TrainingParams
+from dyno.bench.training.workload import TrainingParams
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.models.result import DataOrigin
+from tests.running import started, training_of
+from tests.wrong_steps import StartedTensorFlow
 
-Context = Callable[..., BuildContext]
 ORIGIN = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
 RATE = 1e-3
 # The only weight grows by the learning rate in every step: the target is far above whatever is predicted.
@@ -31,11 +27,11 @@ TRAIN = Dataset(np.ones((40, 1), np.float32), np.full((40, 1), 1e3, np.float32))
 AWAY = Dataset(np.ones((4, 1), np.float32), np.full((4, 1), -1e3, np.float32))
 
 
-def _line(keras, jit_compile, window=None):
+def _line(keras, jit_compile, window=None, loss="mean_absolute_error"):
     shape = (1,) if window is None else (window, 1)
     start = keras.initializers.Zeros()
     model = keras.Sequential([keras.Input(shape), keras.layers.Dense(1, use_bias=False, kernel_initializer=start)])
-    model.compile(optimizer=keras.optimizers.SGD(RATE), loss="mean_absolute_error", jit_compile=jit_compile)
+    model.compile(optimizer=keras.optimizers.SGD(RATE), loss=loss, jit_compile=jit_compile)
     return model
 
 
@@ -68,28 +64,25 @@ def _trained(context, judge, parts=None, **params):
     given = TrainingParams.model_validate(
         {"train": "full", "batch_size": 10, "learning_rate": RATE, "jit_compile": False} | params
     )
-    training = ModelTraining(given, _plan(context, judge, **(parts or {})), context)
-    training.compile()
-    training.execute(1)
-    return training.complete(0.0, 0.0)
+    return training_of(ModelTraining(given, _plan(context, judge, **(parts or {})), context))
 
 
-def test_early_stopping_ends_a_training_whose_validation_loss_does_not_fall(context):
-    training = _trained(
-        context(), Judge(), {"validation": AWAY}, epochs=20, validation_share=0.1, early_stopping_patience=3
-    )
-    assert len(training.epochs) == 4
-    assert [(event.epoch, event.callback) for event in training.callbacks] == [(3, "early_stopping")]
-
-
-def test_a_plateau_lowers_the_learning_rate_of_the_compiled_step(context):
+def test_the_callbacks_act_on_a_validation_loss_that_rises(context):
+    """Each epoch has four steps, and each step adds the learning rate to the weight."""
     judge = Judge()
-    training = _trained(context(), judge, {"validation": AWAY}, epochs=3, validation_share=0.1, reduce_lr_patience=1)
-    assert [(event.epoch, event.callback) for event in training.callbacks] == [(1, "reduce_lr"), (2, "reduce_lr")]
-    rates = [epoch.learning_rate for epoch in training.epochs]
-    assert rates == pytest.approx([RATE, RATE, RATE / 10])
-    # four steps an epoch, each by the learning rate
-    assert judge.weights == pytest.approx([4 * (RATE + RATE + RATE / 10)], rel=1e-4)
+    callbacks = {"early_stopping_patience": 3, "reduce_lr_patience": 1, "best_weights": True}
+    training = _trained(context(), judge, {"validation": AWAY}, epochs=20, validation_share=0.1, **callbacks)
+    assert [(event.epoch, event.callback) for event in training.callbacks] == [
+        *((0, "checkpoint"), (1, "reduce_lr"), (2, "reduce_lr"), (3, "reduce_lr"), (3, "early_stopping")),
+    ]
+    rates = [RATE, RATE, RATE / 10, RATE / 100]
+    assert [epoch.learning_rate for epoch in training.epochs] == pytest.approx(rates)
+    # The validation loss is that of the model after the epoch, so it shows the rate of the compiled step.
+    after = [1000 + 4 * sum(rates[: count + 1]) for count in range(4)]
+    assert [epoch.validation_loss for epoch in training.epochs] == pytest.approx(after, abs=1.5e-4)  # of float32
+    assert all(epoch.validation_s > 0 for epoch in training.epochs)
+    assert training.best_epoch == 0
+    assert judge.weights == pytest.approx([4 * RATE], rel=1e-4)  # of the best epoch
 
 
 def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context):
@@ -100,21 +93,6 @@ def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context):
     losses = [epoch.validation_loss or 0.0 for epoch in training.epochs]
     assert all(0 < before - after < 1e-4 for before, after in itertools.pairwise(losses))
     assert training.callbacks == []
-
-
-def test_the_model_ends_with_the_best_weights(context):
-    judge = Judge()
-    training = _trained(context(), judge, {"validation": AWAY}, epochs=4, validation_share=0.1, best_weights=True)
-    assert training.best_epoch == 0
-    assert [(event.epoch, event.callback) for event in training.callbacks] == [(0, "checkpoint")]
-    assert judge.weights == pytest.approx([4 * RATE], rel=1e-4)
-
-
-def test_validation_uses_the_model_after_the_epoch(context):
-    training = _trained(context(), Judge(), {"validation": AWAY}, epochs=2, validation_share=0.1)
-    losses = [epoch.validation_loss for epoch in training.epochs]
-    assert losses == pytest.approx([1000 + 4 * RATE, 1000 + 8 * RATE], rel=1e-6)  # float32; an epoch is 4e-6
-    assert all(epoch.validation_s is not None and epoch.validation_s > 0 for epoch in training.epochs)
 
 
 def test_the_learning_rate_is_reported_without_validation_too(context):
@@ -130,8 +108,7 @@ def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(conte
     ready = context()
     training = ModelTraining(given, _plan(ready, judge), ready)
     assert training.work == 10 * several
-    training.compile()
-    training.execute(1)
+    started(training)
     training.complete(0.0, 0.0)
     assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
     assert training.verify().details["steps_per_execution"] == several
@@ -147,9 +124,7 @@ def test_more_steps_than_the_epochs_of_the_data_found_fail_with_the_number(conte
 
 def test_the_held_out_share_is_used_for_validation_only(context):
     given = TrainingParams(batch_size=4, jit_compile=False, validation_share=0.25)
-    training = ModelTraining(given, _plan(context(), Judge()), context())
-    training.compile()
-    training.execute(1)
+    training = started(ModelTraining(given, _plan(context(), Judge()), context()))
     assert training.complete(0.0, 0.0).epochs[0].validation_loss is not None
     found = training.verify()
     assert (found.amounts["epoch"], found.details["validation_samples"]) == (30.0, 10)
@@ -185,12 +160,7 @@ def test_a_trial_equals_a_job_with_its_seed(context):
     def trained(seed, trials):
         ready = replace(context(), seed=seed)
         ready.framework.seed(seed)
-        training = mnist.build(validate_params(mnist, asked | {"epochs": 1, "trials": trials}), ready)
-        training.compile()
-        training.execute(1)
-        found = training.complete(0.0, 0.0)
-        assert found is not None
-        return found
+        return training_of(mnist.build(validate_params(mnist, asked | {"epochs": 1, "trials": trials}), ready))
 
     first, second = trained(11, 2).trials
     assert second.loss == pytest.approx(trained(12, 1).epochs[0].loss, rel=1e-3)
@@ -201,12 +171,8 @@ def _of_digits(context, **params):
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 512, "test_samples": 128}
     context.framework.seed(context.seed)
-    training = mnist.build(validate_params(mnist, asked | params), context)
-    training.compile()
-    training.execute(1)
-    found = training.complete(0.5, 0.25)
-    assert found is not None
-    return found
+    training = started(mnist.build(validate_params(mnist, asked | params), context))
+    return training.complete(0.5, 0.25)
 
 
 @pytest.mark.verify
@@ -225,24 +191,14 @@ def test_the_time_to_an_accuracy_is_that_of_the_epochs_until_it_is_reached(conte
 
 
 @pytest.mark.verify
-def test_an_accuracy_that_is_not_reached_has_no_time(context):
-    training = _of_digits(context(), epochs=1, target_accuracy=1.0)
-    [trial] = training.trials
-    assert (trial.epochs_to_accuracy, trial.time_to_accuracy_s) == (None, None)
-    assert training.epochs[0].test_accuracy is not None
-
-
-@pytest.mark.verify
-def test_without_a_target_epochs_are_not_tested(context):
-    training = _of_digits(context(), epochs=1)
-    assert (training.trials, training.target_accuracy) == ([], None)
-    assert training.epochs[0].test_accuracy is None
-
-
-@pytest.mark.verify
-def test_testing_each_epoch_does_not_change_the_training(context):
-    tested, plain = (_of_digits(context(), epochs=2, **given) for given in ({"target_accuracy": 0.9}, {}))
+def test_testing_each_epoch_does_not_change_the_training_and_an_accuracy_not_reached_has_no_time(context):
+    tested, plain = (_of_digits(context(), epochs=2, **given) for given in ({"target_accuracy": 1.0}, {}))
     assert [epoch.loss for epoch in tested.epochs] == pytest.approx([epoch.loss for epoch in plain.epochs], rel=1e-3)
+    [trial] = tested.trials
+    assert (trial.epochs_to_accuracy, trial.time_to_accuracy_s) == (None, None)
+    assert None not in [epoch.test_accuracy for epoch in tested.epochs]
+    assert (plain.trials, plain.target_accuracy) == ([], None)
+    assert [epoch.test_accuracy for epoch in plain.epochs] == [None, None]
 
 
 @pytest.mark.parametrize("name", ["early_stopping_patience", "reduce_lr_patience", "best_weights"])
@@ -284,7 +240,6 @@ def test_a_training_starts_from_another_job_s_weights(context, tmp_path):
 def test_the_model_is_evaluated_over_samples_that_make_no_whole_batches(tensorflow, context):
     judge = Judge()
     _trained(context(), judge)
-    assert judge.trainer is not None
     uneven = Dataset(np.arange(13, dtype=np.float32)[:, np.newaxis], np.zeros((13, 1), np.float32))
     found = evaluate(tensorflow.keras, judge.model, judge.trainer, uneven)
     assert found == {"loss": pytest.approx(6 * judge.weights[0], rel=1e-5)}
@@ -296,17 +251,11 @@ EXPLODING = Dataset(LARGE, LARGE)
 
 
 def _exploding(context, steps_per_execution=1):
-    keras = context.framework.keras
-
     def make(jit_compile):
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
-        model.compile(keras.optimizers.SGD(1e-3), "mean_squared_error", jit_compile=jit_compile)
-        return model
+        return _line(context.framework.keras, jit_compile, loss="mean_squared_error")
 
-    origin = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
-    plan = Plan(make, EXPLODING, origin, lambda model, trainer: TrainingOutcome())
     params = TrainingParams(train="full", batch_size=10, jit_compile=False, steps_per_execution=steps_per_execution)
-    training = ModelTraining(params, plan, context)
+    training = ModelTraining(params, replace(_plan(context, Judge(), EXPLODING), make=make), context)
     training.compile()
     return training
 
@@ -358,9 +307,7 @@ def _diverging(context, learning_rate, **params):
 @pytest.mark.silent("LOSS_RISING")
 def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context, run):
     def raised(learning_rate):
-        training = _diverging(context(run=run), learning_rate)
-        training.compile()
-        training.execute(1)
+        training = started(_diverging(context(run=run), learning_rate))
         if run == 0:
             training._model.optimizer.learning_rate = 0.0
             training.complete(0.0, 0.0)
@@ -374,9 +321,7 @@ def test_steps_that_diverge_in_the_timing_raise_a_warning_in_every_run(context, 
 
 @pytest.mark.verify
 def test_the_loss_before_the_first_step_is_reported_for_every_trial(context):
-    training = _diverging(context(), 1e-6, trials=2)
-    training.compile()
-    training.execute(1)
+    training = started(_diverging(context(), 1e-6, trials=2))
     found = training.complete(0.0, 0.0)
     starts = [trial.start_loss for trial in found.trials]
     assert starts[0] == found.start_loss
@@ -386,20 +331,14 @@ def test_the_loss_before_the_first_step_is_reported_for_every_trial(context):
 
 @pytest.mark.verify
 def test_a_small_batch_or_another_job_s_weights_do_not_tell_where_a_training_starts(context, tmp_path):
-    first = _diverging(replace(context(), artifacts=tmp_path), 1e-6, batch_size=16)
-    first.compile()
-    first.execute(1)
+    first = started(_diverging(replace(context(), artifacts=tmp_path), 1e-6, batch_size=16))
     assert first.complete(0.0, 0.0).start_loss is None
-    second = _diverging(replace(context(), weights=tmp_path / "model.weights.h5"), 1e-6)
-    second.compile()
-    second.execute(1)
+    second = started(_diverging(replace(context(), weights=tmp_path / "model.weights.h5"), 1e-6))
     assert second.complete(0.0, 0.0).start_loss is None
 
 
 def _verified(context, learning_rate, **params):
-    training = _diverging(context, learning_rate, **params)
-    training.compile()
-    training.execute(1)
+    training = started(_diverging(context, learning_rate, **params))
     found = training.complete(0.0, 0.0)
     assert found.start_loss is None
     assert result_checks.loss_rising(found) is None
@@ -433,9 +372,7 @@ def test_a_training_from_another_job_s_weights_is_held_against_new_ones(context,
 
 
 def test_new_weights_that_can_not_be_judged_leave_the_check_unmade(context):
-    training = _diverging(context(), 1e-6, batch_size=16)
-    training.compile()
-    training.execute(1)
+    training = started(_diverging(context(), 1e-6, batch_size=16))
     training.complete(0.0, 0.0)
 
     def broken(jit_compile):
@@ -452,17 +389,12 @@ def test_a_validation_loss_that_is_not_finite_is_none_and_raises_a_warning(conte
     training = _trained(context(), Judge(), {"validation": beyond}, validation_share=0.1)
     assert (training.epochs[0].validation_loss, training.epochs[0].validation_s is None) == (None, False)
     raised = result_checks.loss_rising(training)
-    assert raised is not None
     assert (raised.code, raised.evidence) == ("LOSS_RISING", {"epochs": [0]})
     assert result_checks.loss_rising(_trained(context(), Judge(), {"validation": AWAY}, validation_share=0.1)) is None
 
 
-class StepByStep(TensorFlow):
+class StepByStep(StartedTensorFlow):
     """The real framework with one step per call, like JAX on a CPU."""
-
-    def __init__(self, sound):
-        super().__init__()
-        self._tf, self._keras = sound._tf, sound._keras
 
     def trainer(self, model, samples, batch_size, seed, steps_per_execution=1):
         return super().trainer(model, samples, batch_size, seed, 1)

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dyno.bench.training.plots import plot_curves, plot_forecast, plot_gallery
 from dyno.models.result import Epoch
@@ -9,7 +8,6 @@ EPOCHS = [
     Epoch(index=0, time_s=1.0, loss=2.0, accuracy=0.5, validation_loss=2.1, validation_accuracy=0.4),
     Epoch(index=1, time_s=1.0, loss=1.0, accuracy=0.7, validation_loss=1.3, validation_accuracy=0.6),
 ]
-Pixels = NDArray[np.uint8]
 
 
 def _pixels(path):

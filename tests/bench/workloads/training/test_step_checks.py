@@ -3,9 +3,6 @@
 Also what data and weights show of a timed training, on the real network of the digits.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,12 +16,12 @@ from dyno.bench.measure.result_checks import precision_mismatch
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training import step_checks
 from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.bench.training.params import TrainingParams
 from dyno.bench.training.step_checks import StepCounter, check_training
-from dyno.bench.workloads.matmul import as_tf32
+from dyno.bench.training.workload import TrainingParams
+from dyno.bench.workloads._matmul_params import as_tf32
 from dyno.models.result import DataOrigin
+from tests.running import started
 
-Context = Callable[..., BuildContext]
 CODE = "RESULT_INCORRECT"
 ORIGIN = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_samples=0)
 
@@ -54,8 +51,7 @@ def _training(context, policy="float32", **params):
 
 
 def _verified(built, executions=10):
-    built.compile()
-    built.execute(1)
+    started(built)
     if built._trains:
         built.complete(0.0, 0.0)
     built.execute(executions)
@@ -114,7 +110,6 @@ def test_steps_that_change_no_weight_stay_unchecked_in_every_run(context):
 )
 def test_the_layers_precision_is_compared_with_the_requested_one(context, policy, asked, observed):
     found = _verified(_training(context(run=1), policy, dtype=asked))
-    assert found.precision is not None
     assert (found.precision.requested, found.precision.observed) == (asked, observed)
 
 
@@ -147,13 +142,10 @@ def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_co
     ready = replace(ready, device=gpu)
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "train_samples": 64, "test_samples": 8, "batch_size": 32, "jit_compile": False}
-    built = mnist.build(validate_params(mnist, asked), ready)
-    built.compile()
-    built.execute(1)
+    built = started(mnist.build(validate_params(mnist, asked), ready))
     monkeypatch.setattr(ready.framework.keras, "ops", Rounding(ready.framework.keras.ops, *rounded))
     found = built.verify()
     assert found.details["precision_by_operation"] == by_operation
-    assert found.precision is not None
     assert found.precision.in_words == ("float32 (tf32)" if rounded else "float32")
     assert found.precision.by_default is bool(rounded)
     assert precision_mismatch(found.precision) is None  # it is what the frameworks make of float32 on a GPU
@@ -163,11 +155,9 @@ def test_a_training_on_any_device_shows_the_coarser_precision_of_products_and_co
 def test_later_runs_take_the_precision_that_the_first_observed(context):
     first = _verified(_training(context(run=1)))
     errors = first.tuned["precision_errors"]
-    assert first.precision is not None
     assert errors == {"product": first.precision.rel_error}
     later = replace(context(run=1), tuned={"jit_compile": False, "precision_errors": {"product": 2.9e-4}})
     found = _verified(_training(later))
-    assert found.precision is not None
     assert (found.precision.observed, found.precision.rel_error) == ("tf32", 2.9e-4)
     assert precision_mismatch(found.precision) is not None  # no default makes TF32 of float32 on a CPU
 
@@ -189,7 +179,7 @@ def test_a_few_steps_skipped_for_infinite_gradients_are_allowed(context, left_ou
     model.compile(keras.optimizers.LossScaleOptimizer(inner), "mse")
     model.optimizer.build(model.trainable_variables)
     timed = StepCounter.of(model)
-    timed.asked = 100
+    timed.counted = 100
     inner.iterations.assign(100 - left_out)
     assert (timed.miscounted(model) is not None) is raised
 
@@ -206,7 +196,7 @@ def looked_at(context):
         model.compile(keras.optimizers.SGD(1e-3), "categorical_crossentropy")
         trainer = made.framework.trainer(model, samples, 8, 0)
         timed = StepCounter.of(model)
-        timed.asked = 1
+        timed.counted = 1
         trainer.steps(1)
         if spoil is not None:
             kernel, bias = model.get_weights()
@@ -225,7 +215,6 @@ def test_a_sound_training_raises_nothing_and_its_float32_is_observed(looked_at):
     found = looked_at()
     assert _codes(found) == []
     assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE"}
-    assert found.precision is not None
     assert (found.precision.requested, found.precision.observed) == ("float32", "float32")
 
 

@@ -1,17 +1,14 @@
 """Training steps compared with plain ones: the right step agrees, every wrong one raises RESULT_INCORRECT."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.training import step_checks
+from tests.running import started, training_of
 from tests.wrong_steps import (
     Wrong,
     on_shuffled_targets,
@@ -21,7 +18,6 @@ from tests.wrong_steps import (
     without_gradients,
 )
 
-Context = Callable[..., BuildContext]
 CODE = "RESULT_INCORRECT"
 DIGITS = {"data": "sample", "train_samples": 128, "test_samples": 32, "batch_size": 32, "epochs": 1}
 HOURS = {"data": "sample", "units": 16, "window": 48, "warmup_steps": 8, "batch_size": 32, "epochs": 1}
@@ -34,9 +30,7 @@ SIZES = QUICK | {"resnet50": IMAGES}
 
 
 def _checked(built):
-    built.compile()
-    built.execute(1)
-    assert built.complete(0.0, 0.0) is not None
+    assert training_of(built) is not None
     built.execute(2)
     return built.verify()
 
@@ -131,9 +125,7 @@ def test_steps_from_another_job_s_weights_are_compared_too(with_room, tmp_path):
 
 
 def test_only_the_first_run_compares_steps(with_room):
-    later = workload("mnist_cnn").build(validate_params(workload("mnist_cnn"), DIGITS), with_room(run=1))
-    later.compile()
-    later.execute(1)
+    later = started(workload("mnist_cnn").build(validate_params(workload("mnist_cnn"), DIGITS), with_room(run=1)))
     found = later.verify()
     assert (found.unchecked, CODE in found.verified) == ({}, False)
     assert "plain_step" not in found.details

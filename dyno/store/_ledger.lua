@@ -471,7 +471,7 @@ end
 -- too many classes (submit.lua), or if a worker couldn't read its spec (claim.lua). Its class is its schema and the
 -- answers it has so far, one for each device profile.
 -- `classes:<queue>`, HASH: each class -> its answers. `class:<queue>:<class>`, ZSET: its jobs, scored as in the queue.
--- Both are an index of the queue, which is authoritative: claim.lua and audit.lua correct them.
+-- Both are an index of the queue, which is authoritative: index.lua and audit.lua correct them.
 local function class_of(schema, needs, fits)
   if needs then
     return (schema or '0') .. '.' .. needs

@@ -58,6 +58,10 @@ local function audit_running(id)
   repaired('running_without_lease', id)
 end
 
+local function is_in_class(id, queue, class)
+  return redis.call('HGET', key('classes', queue), class) and redis.call('ZSCORE', key('class', queue, class), id)
+end
+
 local function audit_queued(id)
   local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'score', 'schema', 'needs', 'fits', 'owner')
   if not has_status(id, 'queued', record[1]) then
@@ -75,7 +79,7 @@ local function audit_queued(id)
   elseif redis.call('SISMEMBER', key('queues'), queue) == 0 then
     redis.call('SADD', key('queues'), queue)
     repaired('queue_not_listed', id)
-  elseif not redis.call('ZSCORE', key('class', queue, class), id) then
+  elseif not is_in_class(id, queue, class) then
     join_class(id, queue, score)
     repaired('class_not_listed', id)
   end

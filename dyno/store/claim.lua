@@ -17,12 +17,14 @@
 -- ARGV[8]  process that uses the device while its worker waits for it, JSON. The job isn't leased then, and its record
 --          names the process. "" for a worker that has its device
 -- ARGV[9]  most jobs of an "asked" reply
--- ARGV[10]… jobs of the last "asked" reply, each followed by "+" if it fits that profile, "-" if not, "!" if the worker
+-- ARGV[10] "1" if the classes were compared with their queues in an earlier call of this claim, else ""
+-- ARGV[11]… jobs of the last "asked" reply, each followed by "+" if it fits that profile, "-" if not, "!" if the worker
 --          can't read its spec. It is claimed then, so that its attempt reports the error
 --
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 if a cancel was requested}
 --      or {"held", queue}: instead of "claimed" if ARGV[8] is set
 --      or {"asked", id, spec, …}: the fit of these jobs is unknown; call again with the answers
+--      or {"unindexed", queue, …}: their classes lack jobs or have others; call index.lua for each, then call again
 --      or {"further"}: LOOKS entries were repaired, or jobs of a newer schema noted; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}: no waiting job fits
 
@@ -86,28 +88,19 @@ local function note_held(id, held_by)
   return record[1]
 end
 
--- Makes the classes of a queue again if they don't have as many jobs as the queue, which only damage causes. It takes
--- 20 us per job. The audit finds what the numbers don't show (audit.lua).
-local function check_classes(queue)
-  local classes, classed = redis.call('HKEYS', key('classes', queue)), 0
-  for _, class in ipairs(classes) do
-    classed = classed + redis.call('ZCARD', key('class', queue, class))
-  end
-  if classed == redis.call('ZCARD', key('queue', queue)) then
-    return
-  end
-  for _, class in ipairs(classes) do
-    redis.call('DEL', key('class', queue, class))
-  end
-  local waiting = redis.call('ZRANGE', key('queue', queue), 0, -1, 'WITHSCORES')
-  for at = 1, #waiting, 2 do
-    join_class(waiting[at], queue, waiting[at + 1])
-  end
-  for _, class in ipairs(classes) do
-    if redis.call('EXISTS', key('class', queue, class)) == 0 then
-      redis.call('HDEL', key('classes', queue), class)
+-- The queues whose classes don't have as many jobs
+local function unindexed()
+  local found = {}
+  for _, queue in ipairs(queues) do
+    local classed = 0
+    for _, class in ipairs(redis.call('HKEYS', key('classes', queue))) do
+      classed = classed + redis.call('ZCARD', key('class', queue, class))
+    end
+    if classed ~= redis.call('ZCARD', key('queue', queue)) then
+      found[#found + 1] = queue
     end
   end
+  return found
 end
 
 -- `jobs:served:<device>`, ZSET: each owner and queue -> the number of the claim that last served it
@@ -314,10 +307,13 @@ if redis.call('SISMEMBER', key('cordoned'), device) == 1 then
   return { 'cordoned' } -- checked in the script, so that no job is claimed after the response to the cordon request
 end
 
-for _, queue in ipairs(queues) do
-  check_classes(queue)
+if ARGV[10] == '' then
+  local found = unindexed()
+  if found[1] then
+    return { 'unindexed', unpack(found) }
+  end
 end
-for index = 10, #ARGV, 2 do
+for index = 11, #ARGV, 2 do
   note_answer(ARGV[index], ARGV[index + 1])
 end
 

@@ -274,22 +274,32 @@ class Leases:
         token: str,
         held_by: Holder | None = None,
     ) -> list[Any]:
-        """Run claim.lua until it returns a final reply, and answer its fit checks.
+        """Run claim.lua until it returns a final reply: answer its fit checks, and have its classes corrected.
 
         Each call asks about twice as many jobs as the call before. Most claims ask about none, or about one class.
         """
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA, _json(held_by)]
-        most, answers = 1, list[str]()
+        most, checked, answers = 1, "", list[str]()
         while True:
-            outcome, *rest = reply = self._run(Script.CLAIM, keys, [*given, most, *answers])
-            if outcome not in ("asked", "further"):
+            outcome, *rest = reply = self._run(Script.CLAIM, keys, [*given, most, checked, *answers])
+            if outcome not in ("asked", "unindexed", "further"):
                 return reply
-            answers = []
-            if outcome == "asked":
+            checked, answers = "1", []
+            if outcome == "unindexed":
+                for queue in rest:
+                    self._index_queue(queue)
+            elif outcome == "asked":
                 most = min(2 * most, _MOST_ASKED)
                 for job_id, spec in zip(rest[::2], rest[1::2], strict=True):
                     answers += [job_id, taker.answer(spec)]
+
+    def _index_queue(self, queue: str) -> None:
+        """Make the placement classes of a queue hold exactly its jobs, 100 per call."""
+        cursor = "-inf"
+        while cursor:
+            _, *following = self._run(Script.INDEX, [self._keys.queue(queue)], [queue, cursor])
+            cursor = following[0] if following else ""
 
     def _read(self, reply: list[Any], token: str, device_id: str) -> Claim | None:
         _, job_id, text, attempt, queue, left_behind, cancel_requested = reply

@@ -477,6 +477,7 @@ class Script(StrEnum):
     READ = "read"
     LIST = "list"
     CLAIM = "claim"
+    INDEX = "index"
     HEARTBEAT = "heartbeat"
     FINISH = "finish"
     REQUEUE = "requeue"

@@ -46,7 +46,7 @@ def called(path):
 OF_SCRIPTS = {path.stem: called(path) for path in (ROOT / "dyno" / "store").glob("*.lua")}
 CALLED = set().union(*OF_SCRIPTS.values())
 OF_BOTH = {"expire", "shorten", "audit"}
-OF_WORKERS = {"claim", "heartbeat", "finish", "requeue"}
+OF_WORKERS = {"claim", "index", "heartbeat", "finish", "requeue"}
 
 
 def rules(user):

@@ -86,24 +86,17 @@ local function audit_queued(id)
   redis.call('ZADD', line_of(queue, record[7]), 'NX', score, id)
 end
 
--- Returns whether the list of its owner's done jobs lacked the job, and when it ended.
-local function list_done(id, owner, finished_at)
-  local ended_ms = integer((tonumber(finished_at) or 0) * 1000)
-  redis.call('SADD', key('jobs', 'done'), owner or '')
-  return redis.call('ZADD', key('jobs', 'done', owner or ''), 'NX', ended_ms, id) == 1, ended_ms
-end
-
 local function audit_any(id)
-  local record = redis.call('HMGET', key('job', id), 'status', 'created_ms', 'owner', 'finished_at')
+  local record = redis.call('HMGET', key('job', id), 'status', 'created_ms')
   if record[1] and record[2] and redis.call('ZADD', key('jobs', 'status', record[1]), 'NX', record[2], id) == 1 then
     repaired('status_not_listed', id)
-  elseif is_done(record[1]) and list_done(id, record[3], record[4]) then
-    repaired('done_not_listed', id)
   end
 end
 
 local function restore_done(id, status, record)
-  local _, ended_ms = list_done(id, record.owner, record.finished_at)
+  local ended_ms = integer((tonumber(record.finished_at) or 0) * 1000)
+  redis.call('SADD', key('jobs', 'done'), record.owner or '')
+  redis.call('ZADD', key('jobs', 'done', record.owner or ''), 'NX', ended_ms, id)
   local ttl_ms, digests = redis.call('PTTL', key('job', id)), label_digests(record.spec)
   if ttl_ms > 0 then
     local member = expiring_member(id, status, record.workload, record.owner, digests)

@@ -105,7 +105,6 @@ REPAIRS = (
     "class_not_listed",  # its placement class lacked the job, so claims passed it over
     "wrong_status",  # the index of a status had the job, and its record another status
     "status_not_listed",  # the index of its status lacked the job
-    "done_not_listed",  # the index of its owner's done jobs lacked the job, so no limit would have deleted it
     "stream",  # a value of another type was in the place of a stream of events
     "index",  # a value of another type was in the place of an index, a webhook's delivery or an owner's device time
     "failed",  # the record is damaged; the log says how

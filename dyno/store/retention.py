@@ -6,12 +6,13 @@ goes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import redis
 
-from dyno.models.job import Status
+from dyno.models.job import DONE, Status
 from dyno.settings import Settings
 from dyno.store.artifacts import SETTLED_S
 from dyno.store.damage import remove_damaged
@@ -50,11 +51,7 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
                 stored[owner] -= deleted
                 dropped["key_stored_jobs"] += deleted
         sizes: Mapping[str, float] = {}  # jobs count alike until memory is the limit
-        while (
-            dropped.total() < _RECORDS_AT_ONCE
-            and stored
-            and (over := _exceeded(client, keys, settings, stored.total()))
-        ):
+        while dropped.total() < _RECORDS_AT_ONCE and stored and (over := _exceeded(client, keys, settings)):
             limit, surplus = over
             if limit == "max_store_bytes" and not sizes:
                 sizes = _mean_sizes(client, keys, stored)
@@ -83,13 +80,27 @@ def _own_limits(client: redis.Redis, keys: Keys) -> Mapping[str, int]:
 
 
 def _stored_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
-    """The number of done jobs of each owner that has any. Jobs of a damaged index count once it is made again."""
-    owners: list[Any] = sorted(client.smembers(keys.owners))
-    remove_damaged(client, keys, map(keys.done_of_owner, owners))
-    with client.pipeline(transaction=False) as pipeline:
-        for owner in owners:
-            pipeline.zcard(keys.done_of_owner(owner))
-        return +Counter(dict(zip(owners, pipeline.execute(), strict=True)))
+    """The number of done jobs of each owner that has any."""
+    done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
+
+    def counted() -> Counter[str]:
+        owners: list[Any] = sorted(client.smembers(keys.owners))
+        remove_damaged(client, keys, map(keys.done_of_owner, owners))
+        with client.pipeline(transaction=False) as pipeline:
+            for owner in owners:
+                pipeline.zcard(keys.done_of_owner(owner))
+            return +Counter(dict(zip(owners, pipeline.execute(), strict=True)))
+
+    stored = counted()
+    if stored.total() < done:  # an index was damaged or lost
+        for status in DONE:
+            for start in count(0, _RECORDS_AT_ONCE):
+                ids: Any = client.zrange(keys.jobs_with_status(status), start, start + _RECORDS_AT_ONCE - 1)
+                if not ids:
+                    break
+                _index_done(client, keys, status, ids)
+        stored = counted()
+    return stored
 
 
 def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mapping[str, float]:
@@ -110,8 +121,38 @@ def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mappi
     return sizes
 
 
-def _exceeded(client: redis.Redis, keys: Keys, settings: Settings, done: int) -> tuple[str, int] | None:
-    """The limit that is exceeded, and how many jobs to delete before the next look. `done`: how many jobs are done."""
+def _index_done(client: redis.Redis, keys: Keys, status: Status, ids: Sequence[str]) -> None:
+    """Add done jobs to the indexes of `Keys.done_of_owner`, by their ends. Jobs without a record leave the index
+    of their status: else each later call would read all jobs again.
+    """
+    with client.pipeline(transaction=False) as pipeline:
+        for job_id in ids:
+            pipeline.hmget(keys.job(job_id), "owner", "finished_at")
+        records: list[Any] = pipeline.execute()
+        ended_jobs = [
+            (job_id, owner or "", float(end)) for job_id, (owner, end) in zip(ids, records, strict=True) if end
+        ]
+        for job_id, owner, ended_s in ended_jobs:
+            pipeline.sadd(keys.owners, owner)
+            pipeline.zadd(keys.done_of_owner(owner), {job_id: int(ended_s * 1000)}, nx=True)
+        pipeline.execute()
+        for job_id, _, _ in ended_jobs:
+            pipeline.exists(keys.job(job_id))
+        remaining: list[Any] = pipeline.execute()
+        for (job_id, owner, _), is_there in zip(ended_jobs, remaining, strict=True):
+            if not is_there:  # deleted since the read
+                pipeline.zrem(keys.done_of_owner(owner), job_id)
+        for job_id, (owner, end) in zip(ids, records, strict=True):
+            if owner is end is None:
+                pipeline.zrem(keys.jobs_with_status(status), job_id)
+        pipeline.execute()
+
+
+def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str, int] | None:
+    """The limit that is exceeded, and how many jobs to delete before the next look."""
+    if settings.max_done is None and settings.max_store_bytes is None:
+        return None
+    done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
     if settings.max_done is not None and done > settings.max_done:
         return "max_done", done - settings.max_done
     if settings.max_store_bytes is not None:

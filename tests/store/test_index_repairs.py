@@ -319,16 +319,6 @@ async def test_a_job_that_the_index_of_its_status_lacks_gets_into_it_and_is_repa
     assert client.zrange(index, 0, -1, withscores=True) == before
 
 
-async def test_a_done_job_that_the_index_of_its_owner_lacks_gets_into_it(jobs, a_spec, client, keys, audit):
-    job_id = (await jobs.submit(a_spec())).job.id
-    await jobs.cancel(job_id)
-    ended_ms = client.zscore(keys.done_of_owner(""), job_id)
-    client.delete(keys.done_of_owner(""), keys.owners)
-    assert audit() == [Repair("done_not_listed", job_id)]
-    assert client.zscore(keys.done_of_owner(""), job_id) == pytest.approx(ended_ms, abs=1)
-    assert client.smembers(keys.owners) == {""}
-
-
 async def test_an_audit_changes_nothing_where_all_is_right(jobs, a_spec, claim, leases, client, keys, audit):
     for device in ("cpu", "any", "cpu", "gpu"):
         canceled = (await jobs.submit(a_spec(device=device))).job.id

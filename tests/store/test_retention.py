@@ -168,3 +168,11 @@ async def test_memory_reserved_for_waiting_jobs_counts_as_used(finish, jobs, a_s
     assert drop_oldest(client, settings.model_copy(update={"max_store_bytes": used + 40 * RESERVED_BYTES})) == {}
     limited = settings.model_copy(update={"max_store_bytes": used + 10 * RESERVED_BYTES})
     assert drop_oldest(client, limited) == {"max_store_bytes": 3}
+
+
+async def test_a_job_whose_record_was_deleted_by_hand_is_looked_for_once(finish, client, settings, keys):
+    [gone, kept] = await finish(2)
+    client.delete(keys.job(gone))
+    client.zrem(keys.done_of_owner(""), gone)
+    assert drop_oldest(client, settings.model_copy(update={"max_done": 9})) == {}
+    assert client.zrange(keys.jobs_with_status("succeeded"), 0, -1) == [kept]

@@ -95,6 +95,15 @@ async def test_a_device_takes_nothing_from_queues_it_does_not_serve(jobs, a_spec
     assert leases.claim("cpu:0@alpha", ["cpu", "any"], worker) is None
 
 
+async def test_a_leased_device_gets_nothing_even_after_its_lease_ran_out(jobs, a_spec, claim, run_out):
+    await jobs.submit(a_spec())
+    await jobs.submit(a_spec())
+    assert claim() is not None
+    assert claim() is None
+    run_out()
+    assert claim() is None
+
+
 async def test_a_claim_whose_answer_was_lost_gets_the_same_job_again(jobs, a_spec, leases, claim, monkeypatch):
     first = (await jobs.submit(a_spec())).job
     await jobs.submit(a_spec())

@@ -3,6 +3,7 @@
 import pytest
 
 from dyno.models.device import Device
+from dyno.models.job import Failure, FailureClass
 from dyno.models.spec import Spec
 from dyno.store.eta import (
     DURATIONS_KEPT,
@@ -49,6 +50,16 @@ async def test_a_succeeded_job_records_its_estimated_and_actual_duration(ran, le
     assert (reading.expected_s, reading.work) == (12.5, "0123456789ab")
     assert 30 <= reading.took_s < 300  # with a margin for slow hosts
     assert 89 * DAY_S < client.ttl(keys.paces(SERIES)) <= 90 * DAY_S
+
+
+async def test_failed_stopped_and_superseded_attempts_record_no_duration(ran, leases, client, keys):
+    failure = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="too long")
+    assert leases.finish(await ran(), "fail", failure=failure, pace=ExpectedDuration(SERIES, 1.0, "work"))
+    assert leases.finish(await ran(), "stop", pace=ExpectedDuration(SERIES, 1.0, "work"))
+    lost = await ran()
+    assert leases.requeue(lost, reason="tested", counts_attempt=False)
+    assert not leases.finish(lost, "succeed", result=a_result(lost.job_id), pace=ExpectedDuration(SERIES, 1.0, "work"))
+    assert learned(client, keys) == []
 
 
 async def test_a_worker_without_estimates_finishes_its_jobs_as_before(ran, leases, client, keys):

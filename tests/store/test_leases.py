@@ -79,6 +79,13 @@ async def test_a_superseded_worker_is_notified_and_can_write_nothing(
     assert leases.finish(successor, "succeed")
 
 
+async def test_a_heartbeat_tells_that_a_cancel_was_requested(running, leases, jobs):
+    claim = await running()
+    assert not leases.heartbeat(claim, None).cancel_requested
+    await jobs.cancel(claim.job_id)
+    assert leases.heartbeat(claim, None).cancel_requested
+
+
 async def test_a_finished_job_has_its_result_and_frees_its_device(running, leases, jobs, client, keys):
     claim = await running()
     with pytest.raises(ResultNotReady, match="running"):

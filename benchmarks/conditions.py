@@ -30,7 +30,7 @@ while True: tf.linalg.matmul(a, a).numpy()
 """
 PERIOD_US = 100_000
 QUOTA_CORES = 1.0
-# Recorded: the part of a change of the clock that a figure follows (`dyno.bench.measure.clock_adjustment`).
+# Recorded: the part of a change of the clock that a figure follows (`dyno.bench.measure.series`).
 ELASTICITY = {"matmul": 0.89}
 ELASTICITY_ELSEWHERE = 0.42
 

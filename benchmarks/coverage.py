@@ -15,7 +15,7 @@ from benchmarks.pairs import holds
 from benchmarks.recorded import PARAMS, RUNS, kept, lag_one, medians, windows
 from benchmarks.report import prose, table, write
 from benchmarks.synthetic import EVERY_EFFECT, NOISES, OPERATION_S, WARM_UPS, Array, Case, Generator, SimulatedProcess
-from dyno.bench.measure.repeatability import half_width, log_deviation
+from dyno.bench.measure.series import PeerSeries, log_deviation
 from dyno.bench.measure.stability import multimodal
 from dyno.bench.measure.statistics import mean_interval, median, median_interval, wilson_interval
 from dyno.bench.measure.stopping_rule import enough_runs, first_set, time_interval
@@ -183,7 +183,7 @@ def count_next(series: Iterable[Sequence[Sequence[float]]]) -> NextHeld:
         peers = [Peer(job="", value=float(np.mean(job)), runs=len(job), scatter=log_deviation(job)) for job in jobs]
         for place, (peer, after) in enumerate(pairwise(peers)):
             away = abs(math.log(after.value / peer.value))
-            widths = (half_width(peer, earlier) or 0.0 for earlier in ([], peers[:place]))
+            widths = (PeerSeries(peer, earlier).half_width() or 0.0 for earlier in ([], peers[:place]))
             held = holds(mean_interval(jobs[place]), after.value), *(away <= width for width in widths)
             counts = [count + hit for count, hit in zip(counts, (*held, True), strict=True)]
     return NextHeld(*counts)
@@ -193,7 +193,7 @@ def _next(times: Mapping[str, Array]) -> list[str]:
     text = f"""Each recorded series cut into jobs of {PROCESSES} neighbouring runs, at every offset. *Own interval*: it
         holds the value of the next job. *repeat, runs alone* and *repeat*: so do the predictions from the job's runs,
         and from those of the jobs before it too. The series are of minutes, one job right after the other. Simulated
-        series, jobs that differ by known amounts, are in `tests/bench/measure/test_repeatability.py`."""
+        series, jobs that differ by known amounts, are in `tests/bench/measure/test_series.py`."""
     rows = []
     for name, each in times.items():
         series = [_jobs(each.tolist(), offset) for offset in range(PROCESSES)]

@@ -20,9 +20,8 @@ from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs, made_here
 from benchmarks.pairs import share
 from benchmarks.report import RESULTS, prose, table, write
-from dyno.bench.measure import regression_band
-from dyno.bench.measure.clock_adjustment import factor
-from dyno.bench.measure.repeatability import headline_metric, with_earlier_results
+from dyno.bench.measure import peers as history
+from dyno.bench.measure.series import factor, headline_metric
 from dyno.bench.measure.statistics import median
 from dyno.bench.registry import bundled
 from dyno.formatting import format_quantity
@@ -105,9 +104,9 @@ def predicted(results: Sequence[Result]) -> list[Result]:
     for result in results:
         if (metric := headline_metric(result)) is None or not metric.value:
             continue
-        own = regression_band.peer(result, metric, metric.value)
-        found.append(with_earlier_results(result, own, peers, {metric.name}))
-        if regression_band.shows_level(result):
+        own = history.peer(result, metric, metric.value)
+        found.append(history.with_prediction(result, own, peers, {metric.name}))
+        if history.shows_level(result):
             peers.insert(0, own)  # newest first
     return found
 
@@ -128,10 +127,10 @@ def _replay(case: str, jobs: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     found, peers = list[bool | None](), list[Peer]()
     for job, following in pairwise(jobs):
         own = Peer(job="", **{name: job[name] for name in ("value", "clock_hz", "runs", "scatter")})
-        (metric,) = with_earlier_results(_result(case, own), own, peers, {_METRIC}).metrics
+        (metric,) = history.with_prediction(_result(case, own), own, peers, {_METRIC}).metrics
         repeat = metric.repeat
         found.append(None if repeat is None else repeat.low <= following["value"] <= repeat.high)
-        if not regression_band.DISTURBED.intersection(job["warnings"]):
+        if not history.DISTURBED.intersection(job["warnings"]):
             peers.insert(0, own)
     return found
 

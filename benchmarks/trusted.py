@@ -21,7 +21,7 @@ from benchmarks.jobs import Answer, KeptJobs
 from benchmarks.recorded import PARAMS, kept
 from benchmarks.report import prose, table, write
 from dyno.bench.devices.cpu import format_cpulist
-from dyno.bench.measure import level_shift
+from dyno.bench.measure import change_points
 from dyno.bench.measure.statistics import mean_interval
 from dyno.bench.measure.warnings import MIN_PROCESSES, least_effect
 from dyno.models.result import METHOD_VERSION, Result
@@ -142,5 +142,5 @@ def _with_step(times: Sequence[float], at: int) -> list[float]:
 
 
 def _raised(times: Sequence[float]) -> bool:
-    shift = level_shift.largest_shift(times, level_shift.ONE_IN_100)
+    shift = change_points.largest_shift(times, change_points.SHIFT_LIMITS)
     return shift is not None and shift.moved > least_effect(shift.rel_half_width)

@@ -1,4 +1,4 @@
-"""Dyno's processes on one host: start, restart and stop them, and find the ports that they may listen on."""
+"""Dyno's processes on one host: start, restart and stop them, their peak memory, and ports for them to listen on."""
 
 import ctypes
 import errno
@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -221,3 +222,24 @@ def _listen_error(host: str, port: int) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+_RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: VmHWM starts again from the memory resident now
+
+
+def reset_host_peak() -> None:
+    """Reset the peak, since a forked runner inherits its zygote's, which still counts if the kernel refuses."""
+    try:
+        Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    except OSError:
+        return
+
+
+def host_peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
+    """Peak resident memory since the start or the last reset (VmHWM); None if the kernel doesn't report it."""
+    try:
+        lines = status.read_text().splitlines()
+    except OSError:
+        return None
+    peaks = [line.split() for line in lines if line.startswith("VmHWM:")]
+    return int(peaks[0][1]) * 1024 if peaks else None

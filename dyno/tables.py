@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO, get_args
 
 from pydantic import JsonValue
 
-from dyno.bench.measure.accuracy_metric import is_over_seeds
+from dyno.bench.measure.result_metrics import is_over_seeds
 from dyno.errors import DynoError
 from dyno.formatting import format_quantity, spreadsheet_cell
 from dyno.models import sweep as sweep_model

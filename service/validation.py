@@ -19,7 +19,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from dyno.bench.contract import Params, ResolvedSpec, Workload
-from dyno.bench.measure import compare_results
+from dyno.bench.measure import differences
 from dyno.bench.registry import fill_defaults, validate_params
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
 from dyno.formatting import did_you_mean
@@ -371,10 +371,10 @@ def _with_runs(request: JobRequest, pairs: int) -> JobRequest:
 
 def _metric(requested: str | None, first: JobRequest, second: JobRequest) -> str:
     """The metric to compare, which every run of both specs must sample. Raises NotComparable and InvalidComparison."""
-    differing = compare_results.spec_differences([first.spec, second.spec])
+    differing = differences.spec_differences([first.spec, second.spec])
     free = first.params.untimed | first.params.how
     sampled = [request.workload.sampled_for(request.params) for request in (first, second)]
-    shared = compare_results.shared_metrics(sampled, differing, lambda _: free)
+    shared = differences.shared_metrics(sampled, differing, lambda _: free)
     return shared.choose(requested, "a metric that the runs of both specs sample in the same unit")
 
 

@@ -14,8 +14,8 @@ import redis
 
 from dyno.bench.contract import ResolvedSpec, Workload
 from dyno.bench.measure import baseline_outcome
-from dyno.bench.measure.compare_results import free_params
-from dyno.bench.measure.regression_band import headline, with_history
+from dyno.bench.measure.differences import free_params
+from dyno.bench.measure.peers import headline, with_history
 from dyno.bench.measure.warnings import sorted_warnings
 from dyno.bench.runner.job_runs import JobRuns, RunContext, Variant, planned_times, time_limit_s, variants_of
 from dyno.bench.runner.launcher import Launcher

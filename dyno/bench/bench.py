@@ -20,7 +20,7 @@ from dyno.bench.contract import ResolvedSpec
 from dyno.bench.devices.discovery import discover, missing_frameworks
 from dyno.bench.devices.locks import DeviceTurn, HeldLocks, lock_paths
 from dyno.bench.frameworks.visible_devices import isolating_variables
-from dyno.bench.measure.regression_band import with_history
+from dyno.bench.measure.peers import with_history
 from dyno.bench.measure.warnings import sorted_warnings, warning
 from dyno.bench.registry import registry, resolve
 from dyno.bench.runner.health_check import measured_peaks, prove_fork

@@ -13,7 +13,7 @@ from dyno.models.spec import Spec
 class RunShare(Stored):
     """What one run gets of a job's budget: `samples` of each case, and `time_s` from its start to its last sample.
 
-    A run that has no time left for them takes fewer, down to the least number (`dyno.bench.measure.budget`).
+    A run that has no time left for them takes fewer, down to the least number (`dyno.bench.measure.stopping_rule`).
     """
 
     samples: int

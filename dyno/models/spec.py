@@ -137,10 +137,10 @@ class Processes(Model):
 class Measure(Model):
     """How long a job may measure, and how precise its result must be.
 
-    `budget_s` is divided between runs and their samples (`dyno.bench.measure.budget`); a full training and checks that
-    are made once come on top, and at least five runs are made. The other fields rule if they are given. `processes` is
-    the number of runs. With `min_samples`, `min_s` or `max_s`, each run samples until the interval of its median is
-    within the target (without one 0.01), and the budget doesn't count; the others of the three are then 20, 2 and 60.
+    `budget_s` is divided between runs and their samples; a full training and checks that are made once come on top, and
+    at least five runs are made. The other fields rule if they are given. `processes` is the number of runs. With
+    `min_samples`, `min_s` or `max_s`, each run samples until the interval of its median is within the target (without
+    one 0.01), and the budget doesn't count; the others of the three are then 20, 2 and 60.
 
     With `target_rel_ci`, the first `processes.min` runs show how much runs scatter. That fixes the number of runs, at
     most `processes.max`. A range of processes without a target has the target 0.01. Above 0.02, Dyno still uses 0.02 to

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from dyno.bench.contract import ResolvedSpec
 from dyno.bench.devices.environment import hardware_id
-from dyno.bench.measure import compare_results, device_advice
+from dyno.bench.measure import device_advice, differences
 from dyno.bench.registry import fill_defaults, resolve, validate_params
 from dyno.errors import FieldError, InvalidSpec, NoResult, UnknownJob, UnknownWorkload
 from dyno.models.advice import Advice, NotRanked
@@ -64,8 +64,8 @@ class _Asked:
             return False
         free = workload.params.how | workload.untimed_for(self.metric)
         return not any(
-            compare_results.changes_amount(difference, free)
-            for difference in compare_results.spec_differences([requested, filled])
+            differences.changes_amount(difference, free)
+            for difference in differences.spec_differences([requested, filled])
         )
 
     def command(self, device: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from dyno import errors
-from dyno.bench.measure import baseline_outcome, regression_band
+from dyno.bench.measure import baseline_outcome, peers
 from dyno.bench.registry import resolve
 from dyno.models.baseline import Baseline, BaselineFigure, BaselineList, NewBaseline, NewLimit
 from dyno.models.job import Job
@@ -102,7 +102,7 @@ async def _figure(name: str, new: NewBaseline, state: State, saved: Baselines) -
     except (errors.UnknownWorkload, errors.InvalidSpec):  # another version ran it: a figure without a series
         pass
     else:
-        headline = regression_band.headline(result, of.spec, of.params)
+        headline = peers.headline(result, of.spec, of.params)
         sampled = {sample.name for sample in of.workload.metrics_for(of.params) if sample.sampled}
     figure = baseline_outcome.figure_of(metric, result, job.spec, headline, sampled, job.finished_at)
     return metric, figure.model_copy(update={"level_since": await _level_since(name, job, figure, saved)})

@@ -16,8 +16,8 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 
 from dyno.bench.contract import Workload
-from dyno.bench.measure.accuracy_metric import with_accuracy
 from dyno.bench.measure.compare_results import ComparisonEntry, compare
+from dyno.bench.measure.result_metrics import with_accuracy
 from dyno.errors import InvalidComparison, NoResult, ResultNotReady, UnknownComparison, UnknownJob
 from dyno.formatting import format_quantity, ratio_in_words
 from dyno.models.comparison import Compared, CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of

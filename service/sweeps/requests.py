@@ -23,8 +23,7 @@ from pydantic import JsonValue
 
 from dyno import errors
 from dyno.bench.contract import Workload
-from dyno.bench.measure import accuracy_metric
-from dyno.bench.measure.result_metrics import COLD
+from dyno.bench.measure.result_metrics import COLD, accuracy_names
 from dyno.models import sweep
 from dyno.models.baseline import Baseline
 from dyno.models.job import new_job_id
@@ -293,7 +292,7 @@ def _check_metric(metric: str | None, requests: Collection[validation.JobRequest
 def _metrics(request: validation.JobRequest) -> list[str]:
     """The names of the metrics, the headline first."""
     metrics = [*request.workload.sampled_for(request.params), *request.workload.metrics_for(request.params)]
-    return list(dict.fromkeys([*(metric.name for metric in metrics), *accuracy_metric.names_for(request.params)]))
+    return list(dict.fromkeys([*(metric.name for metric in metrics), *accuracy_names(request.params)]))
 
 
 async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_key: str | None) -> tuple[str, bool]:

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from dyno import tables
 from dyno.bench.contract import Workload
-from dyno.bench.measure import accuracy_metric, compare_results, ratios, statistics
-from dyno.bench.measure.result_metrics import COLD
+from dyno.bench.measure import compare_results, differences, ratios, statistics
+from dyno.bench.measure.result_metrics import COLD, is_over_seeds, with_accuracy
 from dyno.errors import FieldError, InvalidSpec
 from dyno.models import sweep as sweep_model
 from dyno.models.comparison import Comparative, CompareHow, Ratio
@@ -130,9 +130,7 @@ async def read_measured(state: State, stored: StoredSweep) -> list[Measured]:
     jobs = await state.jobs.read_all(stored.job_ids)
     done = [job.id for job in jobs if job is not None and job.record["status"] == Status.SUCCEEDED]
     summaries = await read_result_summaries(state.client, state.settings, done)
-    results = {
-        job_id: result and accuracy_metric.with_accuracy(result) for job_id, result in zip(done, summaries, strict=True)
-    }
+    results = {job_id: result and with_accuracy(result) for job_id, result in zip(done, summaries, strict=True)}
     by_id = {job.id: job for job in jobs if job is not None}
     return [
         Measured([by_id.get(one_job) for one_job in point.jobs], [results.get(one_job) for one_job in point.jobs])
@@ -220,7 +218,7 @@ def pooled(of_rounds: Sequence[Metric | None]) -> sweep_model.PointMetric:
     metrics = [metric for metric in of_rounds if metric is not None]
     last = sweep_model.PointMetric.model_validate(metrics[-1], from_attributes=True)
     values = [metric.value for metric in metrics if metric.value is not None]
-    if len(values) < 2 or accuracy_metric.is_over_seeds(last.name):
+    if len(values) < 2 or is_over_seeds(last.name):
         return last
     interval = statistics.mean_interval(values)
     low = None if interval.low is None else max(0.0, interval.low)  # times and rates are positive
@@ -268,7 +266,7 @@ def _compared(base: Measured, other: Measured, metric: str, workload: Workload |
     if reason is not None:
         return {"ratio": _no_ratio(reason), "same_work": same_work}
     pairs = [(of_base, of_other) for (_, of_base), (_, of_other) in rounds]
-    one = len(base.jobs) == 1 or accuracy_metric.is_over_seeds(metric)
+    one = len(base.jobs) == 1 or is_over_seeds(metric)
     ratio = compare_results.ratio(*pairs[-1], _HOW, ratios.ratio_of_means) if one else _ratio_over_rounds(pairs)
     if any(result.verdict is Verdict.UNTRUSTED for result in (*base.done, *other.done)):
         ratio = compare_results.without_verdict(ratio, "a result is untrusted, so the ratio is wrong")
@@ -281,10 +279,10 @@ def comparability(
     """Why the metric of two results, one of each point, can't be compared, or None; and whether it is the same work."""
     if base.spec is None or other.spec is None:
         return "the spec of a job can't be read", None
-    free = compare_results.free_params(metric, workload)
-    differing = compare_results.work_differences([base.spec, other.spec], results)
-    same_work = not any(compare_results.changes_work(difference, free) for difference in differing)
-    shared = compare_results.shared_metrics([result.metrics for result in results], differing, lambda _: free)
+    free = differences.free_params(metric, workload)
+    differing = differences.work_differences([base.spec, other.spec], results)
+    same_work = not any(differences.changes_work(difference, free) for difference in differing)
+    shared = differences.shared_metrics([result.metrics for result in results], differing, lambda _: free)
     if base.is_emulated != other.is_emulated:
         return "one of the two devices is emulated", same_work
     if metric in shared.totals:

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dyno.bench.measure import regression_band
 from dyno.bench.measure.baseline_outcome import figure_metric, figure_of
-from dyno.bench.measure.regression_band import headline
+from dyno.bench.measure.peers import headline
 from dyno.bench.registry import resolve
 from dyno.models.baseline import Baseline
 from dyno.models.job import Status
@@ -78,7 +77,7 @@ def test_an_inconclusive_job_makes_further_runs_up_to_its_bound(run):
 
 
 def test_a_job_that_is_proven_slower_is_no_measure_of_how_much_jobs_differ(run, client, settings, monkeypatch):
-    monkeypatch.setattr(regression_band, "DISTURBED", frozenset())  # one sample, and perhaps busy neighbours
+    monkeypatch.setattr("dyno.bench.measure.peers.DISTURBED", frozenset())  # one sample, and perhaps busy neighbours
     spec = two_runs(processes=3)
     first = run(spec)
     fast = times_as_good(first, spec, 1e6)

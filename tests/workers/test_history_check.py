@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dyno.bench.measure.regression_band import headline
+from dyno.bench.measure.peers import headline
 from dyno.bench.measure.warnings import warning
 from dyno.bench.registry import resolve
 from dyno.models.job import Status

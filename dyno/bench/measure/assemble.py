@@ -10,9 +10,9 @@ from pydantic import BaseModel, JsonValue
 
 from dyno.bench.contract import MetricSpec, ResolvedSpec, Workload
 from dyno.bench.devices.environment import context_id, hardware_id
-from dyno.bench.measure import budget, host_noise, peak_fraction, result_checks, result_metrics, stability, statistics
+from dyno.bench.measure import host_noise, peak_fraction, result_checks, result_metrics, stability, statistics
 from dyno.bench.measure.execution_checks import path_unknown, slow_path
-from dyno.bench.measure.stopping_rule import decided_by, time_interval
+from dyno.bench.measure.stopping_rule import budget_use, decided_by, time_interval
 from dyno.bench.measure.warning_codes import CODES
 from dyno.bench.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
 from dyno.models.device import Device
@@ -64,7 +64,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
         warnings=warnings,
         unchecked=missing,
         metrics=result_metrics.all_metrics(specs, records, first),
-        measurement=Measurement(budget=budget.use(spec.measure, records)),
+        measurement=Measurement(budget=budget_use(spec.measure, records)),
         phases=_phases([record.summary.phases for record in records]),
         runs=[record.summary for record in records],
         peak=peak,

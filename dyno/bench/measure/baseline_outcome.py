@@ -4,9 +4,7 @@ The interval of the ratio. The two results are of different times, perhaps weeks
 than the runs of the two jobs show. Fieller's interval over the runs (`dyno.bench.measure.ratios`) describes two
 stretches of time: of 104 recorded intervals over five runs, 57 held the long-run mean. A gate with it would fail
 unchanged code. So each side counts with the variance of a whole result, on which `repeat` rests
-(`dyno.bench.measure.repeatability`): between its runs, and between the jobs of its series. Until the series has other
-jobs, an allowance stands for their variance. The logarithm of the ratio has the sum of both variances, and Welch's and
-Satterthwaite's degrees of freedom. A limit has no variance.
+(`dyno.bench.measure.series`): between its runs, and between the jobs of its series. A limit has no variance.
 
 The new result doesn't show how much jobs differ: a slower result isn't scatter, and its slowness would widen the
 interval. For the same reason, results that failed their baselines don't show it (`Peer.failed`). If they did, code that
@@ -15,10 +13,10 @@ of the scatter. At the default margin of 5 %, 0.4 % of unchanged jobs fail if th
 they deviate by 5 % (tests). If an accepted baseline is a job that was proven to differ, only results after it count
 (`BaselineFigure.level_since`).
 
-Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison
-(`dyno.bench.measure.clock_adjustment`). The elasticity is that of the earlier jobs, and its error widens the interval.
-If the clock has changed too much for an adjustment, the ratio is as measured, and the result has CLOCK_CHANGED. Then
-a higher clock may hide a slowdown, so the result doesn't pass.
+Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison. The elasticity
+is that of the earlier jobs, and its error widens the interval. If the clock has changed too much for an adjustment, the
+ratio is as measured, and the result has CLOCK_CHANGED. Then a higher clock may hide a slowdown, so the result doesn't
+pass.
 
 The job must do the same work on equal hardware as the baseline's job, or its spec names what may differ
 (`baseline_allow`): another size, precision or device isn't a change of speed.
@@ -31,20 +29,18 @@ first look's ratio and scatter. More runs narrow only the part of the interval t
 number up to the bound would settle the outcome, the job makes no more runs.
 """
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
 from dyno.bench.contract import MetricSpec
-from dyno.bench.measure import clock_adjustment, regression_band, repeatability
-from dyno.bench.measure.compare_results import changes_work, clock_changed, grave_codes
-from dyno.bench.measure.differences import circumstances, differing, leaves
-from dyno.bench.measure.statistics import student_t
-from dyno.bench.measure.warnings import sorted_warnings
+from dyno.bench.measure import peers, series
+from dyno.bench.measure.differences import changes_work, circumstances, differing, leaves
+from dyno.bench.measure.series import PeerSeries, ResultScatter
+from dyno.bench.measure.warnings import grave_codes, sorted_warnings
 from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
 from dyno.models.baseline import Baseline, BaselineFigure
 from dyno.models.job import BaselineDifference, BaselineOutcome
@@ -53,7 +49,6 @@ from dyno.models.spec import Spec
 
 MOST_TIMES_THE_RUNS = 3  # the bound on the runs of a job whose spec sets no range of processes
 _MOST_PROCESSES = 100  # as in a spec
-_WIDEST = math.log(1e6)  # keeps every bound finite
 _Outcome = Literal["pass", "fail", "inconclusive"]
 
 
@@ -70,7 +65,7 @@ def figure_metric(result: Result, name: str | None) -> Metric:
 
     Raises InvalidBaseline.
     """
-    metric = repeatability.headline_metric(result) if name is None else result.metric(name)
+    metric = series.headline_metric(result) if name is None else result.metric(name)
     able = [other.name for other in result.metrics if other.by_run and other.value]
     if metric is None:
         detail = f'the result has no metric "{name}"; choose {_listed(able)}' if name else "the result has no figure"
@@ -121,7 +116,7 @@ def figure_of(
         finished_at=finished_at,
         params=result.params or spec.params,
         circumstances=_circumstances(spec, result),
-        peer=headline.own if headline and in_series else regression_band.peer(result, metric, metric.value),
+        peer=headline.own if headline and in_series else peers.peer(result, metric, metric.value),
         series=headline.series if headline and in_series else None,
     )
 
@@ -163,7 +158,7 @@ def judge(judged: JudgedResult) -> BaselineOutcome:
         return unjudged.model_copy(update=ratios | {"reason": _why_other_work(unjudged.other_work)})
     if reason := _no_interval(metric, sides.scatters):
         return unjudged.model_copy(update=ratios | {"reason": reason})
-    low, high = _bounds(sides)
+    low, high = sides.bounds
     interval = {"outcome": _outcome(judged, low, high), "low": low, "high": high}
     return unjudged.model_copy(update=ratios | interval | {"reason": "; ".join(_reasons(judged, low, high)) or None})
 
@@ -173,7 +168,7 @@ def _reasons(judged: JudgedResult, low: float, high: float) -> list[str]:
     limit, reasons = _least(judged.baseline.margin), []
     if low < limit <= high:
         reasons.append(f"the interval holds {limit:.4g}, the limit")
-        if all(peer.job == judged.baseline.job for peers in judged.peers.values() for peer in peers):
+        if all(peer.job == judged.baseline.job for stored in judged.peers.values() for peer in stored):
             reasons.append("no earlier result shows how much jobs differ (disturbed ones don't count)")
     if changed := clock_change(judged):
         reasons.append(changed.message)
@@ -192,7 +187,7 @@ def with_outcome(judged: JudgedResult) -> Result:
 def clock_change(judged: JudgedResult) -> ResultWarning | None:
     """CLOCK_CHANGED, if the clock is far from the baseline job's in the same series on equal hardware."""
     clocks = _far_clocks(judged)
-    return clock_changed([("the job", clocks[0])], "the baseline's job", clocks[1]) if clocks else None
+    return series.clock_changed([("the job", clocks[0])], "the baseline's job", clocks[1]) if clocks else None
 
 
 def _far_clocks(judged: JudgedResult) -> tuple[float, float] | None:
@@ -201,7 +196,7 @@ def _far_clocks(judged: JudgedResult) -> tuple[float, float] | None:
     if figure is None or headline is None or headline.series != figure.series:
         return None
     current, before = headline.own, figure.peer
-    if not _have_one_clock(current, before) or not clock_adjustment.has_changed(current.clock_hz, before.clock_hz):
+    if not _have_one_clock(current, before) or not series.has_changed(current.clock_hz, before.clock_hz):
         return None
     return current.clock_hz or 0.0, before.clock_hz or 0.0
 
@@ -225,7 +220,7 @@ def runs_to_settle(judged: JudgedResult, most: int) -> int:
         sides = _sides(judged, metric, runs=number)
         if None in sides.scatters:
             return most if runs == 1 else runs
-        if _outcome(judged, *_bounds(sides)) != "inconclusive":
+        if _outcome(judged, *sides.bounds) != "inconclusive":
             return number
     return runs
 
@@ -254,20 +249,6 @@ def _outcome(judged: JudgedResult, low: float, high: float) -> _Outcome:
     return "pass" if low >= limit and not _has_higher_clock(judged) else "inconclusive"
 
 
-def _bounds(sides: "_Sides") -> tuple[float, float]:
-    """The 95 % interval of the ratio: Student's t with Welch's and Satterthwaite's degrees, in logarithms.
-
-    The degrees are at most those of one side: both sides rest on the same earlier jobs, which count once.
-    """
-    scatters = [scatter for scatter in sides.scatters if scatter is not None]
-    variance = math.fsum(scatter.variance for scatter in scatters) + sides.log_variance
-    spread = math.fsum(scatter.variance**2 / scatter.degrees for scatter in scatters)
-    degrees = min(variance**2 / spread, max(scatter.degrees for scatter in scatters)) if spread > 0 else 1.0
-    half = student_t(degrees) * math.sqrt(variance)
-    factor = math.exp(min(half, _WIDEST))
-    return sides.ratio / factor, sides.ratio * factor
-
-
 class _Sides(NamedTuple):
     """The ratio, and the scatter of each result behind it; a scatter is None if nothing shows it.
 
@@ -276,40 +257,44 @@ class _Sides(NamedTuple):
 
     ratio: float
     as_measured: float
-    scatters: list[repeatability.ResultScatter | None]
+    scatters: list[ResultScatter | None]
     log_variance: float = 0.0
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        known = [scatter for scatter in self.scatters if scatter is not None]
+        band = series.ratio_interval(self.ratio, known, self.log_variance)
+        return band.low, band.high
 
 
 def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Sides:
     """The sides of the ratio; with `runs`, as if the job had made this number of runs."""
     figure, value = judged.baseline.figure, metric.value or 0.0
-    own, series = _in_series(judged, metric)
+    own, series_id = _in_series(judged, metric)
     if runs is not None:
         own = own.model_copy(update={"runs": runs})
-    earlier = _alike(own, _of_level(judged, series))
+    earlier = _alike(own, _of_level(judged, series_id))
     if figure is None:
         ratio = _to_limit(judged.baseline, value)
-        return _Sides(ratio, ratio, [repeatability.result_scatter(own, earlier, earlier)])
-    before = _alike(figure.peer, _of_level(judged, figure.series))
-    baseline_jobs = [figure.peer, *before]
-    if series is not None and series == figure.series and repeatability.same_conditions(own, figure.peer):
-        earlier = baseline_jobs
+        return _Sides(ratio, ratio, [PeerSeries(own, earlier).scatter(own_counts=False)])
     as_measured = value / figure.value if metric.better == "higher" else figure.value / value
-    of_clock, factor, log_variance = None, 1.0, 0.0
-    if series is not None and series == figure.series and _is_adjustable(judged.result, own, figure.peer):
-        clocks = own.clock_hz or 0.0, figure.peer.clock_hz or 0.0
-        of_clock = repeatability.series_elasticity(judged.result, baseline_jobs)
-        factor = clock_adjustment.factor(*clocks, abs(of_clock.value))  # of the ratio, which is that of a rate
-        log_variance = clock_adjustment.log_variance(clocks, (own.runs or 1, figure.peer.runs or 1), of_clock)
-    return _Sides(
-        as_measured * factor,
-        as_measured,
-        [
-            repeatability.result_scatter(own, earlier, earlier, of_clock),
-            repeatability.result_scatter(figure.peer, before, baseline_jobs, of_clock),
-        ],
-        log_variance,
-    )
+    before = _alike(figure.peer, _of_level(judged, figure.series))
+    is_same = series_id is not None and series_id == figure.series
+    if is_same and series.same_conditions(own, figure.peer):
+        earlier = [figure.peer, *before]
+    of_clock, at_clock = None, None
+    if is_same and _have_one_clock(own, figure.peer):
+        of_clock = series.series_elasticity(judged.result, [figure.peer, *before])
+        of_ratio = replace(of_clock, value=abs(of_clock.value))  # which is that of a rate
+        of_both = own.runs or 1, figure.peer.runs or 1
+        at_clock = series.adjustment(own.clock_hz, figure.peer.clock_hz, of_both, of_ratio, judged.result.device)
+    if at_clock is None:
+        of_clock, at_clock = None, series.Adjustment()
+    scatters = [
+        PeerSeries(own, earlier, of_clock).scatter(own_counts=False),
+        PeerSeries(figure.peer, before, of_clock).scatter(),
+    ]
+    return _Sides(as_measured * at_clock.factor, as_measured, scatters, at_clock.log_variance)
 
 
 def _to_limit(baseline: Baseline, value: float) -> float:
@@ -323,20 +308,20 @@ def _in_series(judged: JudgedResult, metric: Metric) -> tuple[Peer, str | None]:
     """The result as a member of its series; without a series if the metric doesn't scatter like the headline."""
     if judged.headline is not None and metric.name in judged.sampled:
         return judged.headline.own, judged.headline.series
-    return regression_band.peer(judged.result, metric, metric.value or 0.0), None
+    return peers.peer(judged.result, metric, metric.value or 0.0), None
 
 
-def _of_level(judged: JudgedResult, series: str | None) -> Sequence[Peer]:
+def _of_level(judged: JudgedResult, series_id: str | None) -> Sequence[Peer]:
     """The earlier results of the baseline's level in a series: all stored results if the level's first job is gone."""
-    peers, figure = judged.peers.get(series or "", ()), judged.baseline.figure  # newest first
-    begins = (position for position, peer in enumerate(peers) if figure is not None and peer.job == figure.level_since)
-    return peers[: next(begins, None)]
+    stored, figure = judged.peers.get(series_id or "", ()), judged.baseline.figure  # newest first
+    begins = (position for position, peer in enumerate(stored) if figure is not None and peer.job == figure.level_since)
+    return stored[: next(begins, None)]
 
 
-def _alike(own: Peer, peers: Sequence[Peer]) -> list[Peer]:
+def _alike(own: Peer, stored: Sequence[Peer]) -> list[Peer]:
     """The other results of equal conditions that didn't fail their baselines."""
-    others = [peer for peer in peers if peer.job != own.job and not peer.failed]
-    return [peer for peer in others if repeatability.same_conditions(own, peer)]
+    others = [peer for peer in stored if peer.job != own.job and not peer.failed]
+    return [peer for peer in others if series.same_conditions(own, peer)]
 
 
 def _have_one_clock(own: Peer, other: Peer) -> bool:
@@ -344,11 +329,6 @@ def _have_one_clock(own: Peer, other: Peer) -> bool:
     return (
         own.hardware_id is not None and own.hardware_id == other.hardware_id and bool(own.clock_hz and other.clock_hz)
     )
-
-
-def _is_adjustable(result: Result, own: Peer, other: Peer) -> bool:
-    is_near = not clock_adjustment.has_changed(own.clock_hz, other.clock_hz)
-    return _have_one_clock(own, other) and is_near and clock_adjustment.is_adjustable(result.device)
 
 
 def _no_ratio(judged: JudgedResult, metric: Metric | None) -> str | None:

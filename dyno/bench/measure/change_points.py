@@ -1,24 +1,36 @@
-"""Find where the level of a series of figures changes, and by which ratio.
+"""Find where the level of figures changes: of results from day to day, or of the runs within a job.
 
-The candidate of a stretch is that of E-divisive (Matteson & James 2014, "A Nonparametric Approach for Multiple Change
-Point Analysis of Multivariate Data", Journal of the American Statistical Association 109): the split with the largest
-energy distance between the values before it and the values after it, up to any later value. So it also finds a level
-that lasts for a while and goes back. The candidate splits the stretch if Student's test of both sides is significant,
-and the search continues on each side. At the end, the weakest split is removed until all are significant between their
-neighbours. Both steps follow Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for Performance
-Regressions", ICPE '23), which Apache Otava continues. docs/dev/decisions/0028-*.md says why Dyno has its own code.
+*Results* (`find_changes`). The candidate of a stretch is that of E-divisive (Matteson & James 2014, "A Nonparametric
+Approach for Multiple Change Point Analysis of Multivariate Data", Journal of the American Statistical Association 109):
+the split with the largest energy distance between the values before it and the values after it, up to any later value.
+So it also finds a level that lasts for a while and goes back. The candidate splits the stretch if Student's test of
+both sides is significant, and the search continues on each side. At the end, the weakest split is removed until all are
+significant between their neighbours. Both steps follow Hunter (Fleming et al. 2023, "Hunter: Using Change Point
+Detection to Hunt for Performance Regressions", ICPE '23), which Apache Otava continues. docs/dev/decisions/0028-*.md
+says why Dyno has its own code. Values are compared as logarithms, so a rate and its time have the same changes. A level
+has at least `MIN_LEVEL` values, and its median must differ, too, so an outlier isn't a change. The variance is pooled
+over both sides, so a few new values suffice after many old ones.
 
-Values are compared as logarithms, so a rate and its time have the same changes. A level has at least `MIN_LEVEL`
-values, and its median must differ, too, so an outlier isn't a change. The variance is pooled over both sides, so a few
-new values suffice after many old ones.
+*Runs* (`largest_shift`). A step between each two neighbours, and a straight line, are fitted by least squares. The best
+fit is judged by its sum of squares over the residual one. This is the likelihood ratio of a change at an unknown place
+(Worsley 1979, "On the Likelihood Ratio Test for a Shift in Location of Normal Populations", JASA 74). Consecutive runs
+resemble each other, which looks like a change. So the limits were simulated (60,000 to 200,000 trials) for normal
+values with the recorded autocorrelation of 0.44. Independent values with heavy tails (Student's t, 3 degrees of
+freedom) exceed SHIFT_LIMITS as rarely. With an autocorrelation of 0.8, levels really wander: one set of ten runs in
+nine exceeds them.
+
+Five runs show little. Their scatter may be small by chance, and then any difference looks like a change. For clocks,
+the usual scatter is known: each limit of CLOCK_SHIFT_LIMITS counts it as two further degrees of freedom. So five clocks
+that deviate by 0.5 % show a step of 5 % in 99 % of cases, and a step of 4 % in 94 %.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from dyno.bench.measure.statistics import median, student_t
+from dyno.bench.measure.statistics import centred, logs, median, product, squares, student_t
 
 MIN_LEVEL = 3
 # The candidate is the best of many splits, which a single test's probability ignores: docs/results/history.md.
@@ -26,6 +38,11 @@ SIGNIFICANCE = 0.0001
 _FIRST_PASS = 0.001  # a split that is weak in a long stretch may be strong between its neighbours
 _WINDOW = 0.00001
 _LEAST_CHANCE = 1e-300  # keeps z finite
+# By number of runs: the ratio that one in a hundred sets without a change exceeds.
+SHIFT_LIMITS = {5: 55.0, 6: 24.0, 7: 14.5, 8: 10.0, 10: 6.3, 15: 3.2, 20: 2.2, 30: 1.3, 50: 0.71}
+# The same for one in forty sets of clocks that deviate by 1.5 %, the largest recorded deviation, with QUIET_CLOCK.
+CLOCK_SHIFT_LIMITS = {5: 10.5, 6: 8.2, 7: 6.6, 8: 5.5, 10: 4.0, 15: 2.35, 20: 1.65, 30: 1.0, 50: 0.57}
+QUIET_CLOCK = 2 * 0.005**2  # the sum of squares of a clock that deviates by 0.5 %, for two degrees of freedom
 
 
 @dataclass(frozen=True)
@@ -55,12 +72,9 @@ def find_changes(values: Sequence[float]) -> list[Change]:
 
     if not all(0 < value < math.inf for value in values):
         raise ValueError("values must be above zero")
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    cuts = _strong_cuts(logs, _weak_cuts(logs))
-    bounds = [0, *cuts, len(logs)]
-    return [
-        _change(logs[start:cut], logs[cut:end], cut) for start, cut, end in zip(bounds, cuts, bounds[2:], strict=False)
-    ]
+    series = np.log(np.asarray(values, dtype=np.float64))
+    cuts = _strong_cuts(series, _weak_cuts(series))
+    return [_change(before, after, cut) for cut, (before, after) in zip(cuts, _levels(series, cuts), strict=True)]
 
 
 def ratio_of_levels(before: Sequence[float], after: Sequence[float]) -> Change | None:
@@ -68,7 +82,7 @@ def ratio_of_levels(before: Sequence[float], after: Sequence[float]) -> Change |
     on a side."""
     if min(len(before), len(after)) < 2:
         return None
-    return _change([math.log(value) for value in before], [math.log(value) for value in after], len(before))
+    return _change(logs(before), logs(after), len(before))
 
 
 def _change(before: Any, after: Any, index: int) -> Change:
@@ -81,12 +95,9 @@ def _change(before: Any, after: Any, index: int) -> Change:
 
 def _difference(before: Any, after: Any) -> tuple[float, float, int]:
     """The difference of both means, its standard error from the pooled variance, and the degrees of freedom."""
-    means = [math.fsum(side) / len(side) for side in (before, after)]
-    squares = math.fsum(
-        (value - mean) ** 2 for side, mean in zip((before, after), means, strict=True) for value in side
-    )
     degrees = len(before) + len(after) - 2
-    return means[1] - means[0], math.sqrt(squares / degrees * (1 / len(before) + 1 / len(after))), degrees
+    variance = (squares(before) + squares(after)) / degrees
+    return fmean(after) - fmean(before), math.sqrt(variance * (1 / len(before) + 1 / len(after))), degrees
 
 
 def _deviate(difference: float, error: float, degrees: int) -> float:
@@ -112,34 +123,37 @@ def _z_limit(significance: float) -> float:
     return -float(ndtri(significance / 2))
 
 
-def _weak_cuts(logs: Any) -> list[int]:
+def _levels(series: Any, cuts: Sequence[int]) -> list[tuple[Any, Any]]:
+    """The values before and after each cut, up to its neighbours."""
+    bounds = [0, *cuts, len(series)]
+    return [(series[start:cut], series[cut:end]) for start, cut, end in zip(bounds, cuts, bounds[2:], strict=False)]
+
+
+def _weak_cuts(series: Any) -> list[int]:
     """The candidates that are significant in the stretch that they split, in order.
 
     A level that goes back differs little from all later values, so the values up to the candidate's `last` count as
     well, but under a stricter limit: they were chosen out of many.
     """
-    sums, limit, strict = _distance_sums(logs), _z_limit(_FIRST_PASS), _z_limit(_WINDOW)
-    cuts, stretches = list[int](), [(0, len(logs))]
+    sums, limit, strict = _distance_sums(series), _z_limit(_FIRST_PASS), _z_limit(_WINDOW)
+    cuts, stretches = list[int](), [(0, len(series))]
     while stretches:
         start, end = stretches.pop()
         if end - start < 2 * MIN_LEVEL:
             continue
         cut, last = _candidate(sums, start, end)
-        before, after, near = logs[start:cut], logs[cut:end], logs[cut:last]
+        before, after, near = series[start:cut], series[cut:end], series[cut:last]
         if _strength(before, after) > limit or _strength(before, near) > strict:
             cuts.append(cut)
             stretches += [(start, cut), (cut, end)]
     return sorted(cuts)
 
 
-def _strong_cuts(logs: Any, cuts: Sequence[int]) -> list[int]:
+def _strong_cuts(series: Any, cuts: Sequence[int]) -> list[int]:
     """`cuts` without those that aren't significant between their neighbours."""
     kept, limit = list(cuts), _z_limit(SIGNIFICANCE)
     while kept:
-        bounds = [0, *kept, len(logs)]
-        strengths = [
-            _strength(logs[start:cut], logs[cut:end]) for start, cut, end in zip(bounds, kept, bounds[2:], strict=False)
-        ]
+        strengths = [_strength(before, after) for before, after in _levels(series, kept)]
         weakest = min(range(len(kept)), key=strengths.__getitem__)
         if strengths[weakest] > limit:
             break
@@ -147,12 +161,12 @@ def _strong_cuts(logs: Any, cuts: Sequence[int]) -> list[int]:
     return kept
 
 
-def _distance_sums(logs: Any) -> Any:
+def _distance_sums(series: Any) -> Any:
     """[i, j]: the sum of the distances between the first i values and the first j values."""
     import numpy as np
 
-    sums = np.zeros((len(logs) + 1, len(logs) + 1))
-    np.abs(logs[:, None] - logs[None, :]).cumsum(axis=0).cumsum(axis=1, out=sums[1:, 1:])
+    sums = np.zeros((len(series) + 1, len(series) + 1))
+    np.abs(series[:, None] - series[None, :]).cumsum(axis=0).cumsum(axis=1, out=sums[1:, 1:])
     return sums
 
 
@@ -177,3 +191,40 @@ def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
     distance[lasts - cuts < MIN_LEVEL] = -np.inf
     row, column = np.unravel_index(int(distance.argmax()), distance.shape)
     return int(cuts[row, 0]), int(lasts[0, column])
+
+
+class Shift(NamedTuple):
+    """The best fit of a change: `at` is the run that begins the new level, or None for a slide over all runs.
+
+    `moved`: the distance of the mean from the farther level, as a share of the mean. `rel_half_width`: half the width
+    of the mean's 95 % interval without the change. `ratio`: the sum of squares of the fit over the residual one plus
+    `usual`.
+    """
+
+    at: int | None
+    moved: float
+    rel_half_width: float
+    ratio: float
+
+
+def largest_shift(values: Sequence[float], limits: dict[int, float], usual: float = 0.0) -> Shift | None:
+    """The change of level, if it is larger than chance explains. None below five values, which are too few.
+
+    `usual`: a previously known sum of squares of such values (logarithms), for which the limits were simulated.
+    """
+    count = len(values)
+    if count < min(limits):
+        return None
+    shift = max((_fitted(values, at, usual) for at in (None, *range(1, count))), key=lambda fitted: fitted.ratio)
+    return shift if shift.ratio > limits[max(runs for runs in limits if runs <= count)] else None
+
+
+def _fitted(values: Sequence[float], at: int | None, usual: float) -> Shift:
+    count = len(values)
+    shape, series = centred([float(run if at is None else run >= at) for run in range(count)]), centred(logs(values))
+    slope = product(shape, series) / product(shape, shape)
+    residual = math.fsum((log - slope * level) ** 2 for log, level in zip(series, shape, strict=True))
+    explained, unexplained = slope**2 * product(shape, shape), residual + usual
+    ratio = explained / unexplained if unexplained > 0 else math.inf if explained > 0 else 0.0
+    half_width = student_t(count - 2) * math.sqrt(residual / (count - 2) / count)
+    return Shift(at, abs(slope) * max(map(abs, shape)), half_width, ratio)

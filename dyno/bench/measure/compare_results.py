@@ -1,15 +1,6 @@
 """Compare results that share a metric: ratios to a base, everything that differs, and warnings.
 
-A comparison names every difference, and the differences decide what the ratios mean:
-
-- The same work has the same workload, params and precision. A ratio is a change of speed. Params that don't change what
-  a sample times (`Params.untimed`: epochs, trials, …) or how much work it is (`Params.how`: jit_compile, …) may differ.
-  Untimed params count for a metric that isn't sampled, such as the training's time, or the latency of calls that arrive
-  at a rate. An unobserved precision doesn't prove a difference. If all results have the params that ran, these count.
-- Different work is compared per unit of work (FLOP/s, samples/s, time per sample). If the amount of work differs, with
-  workload or params, totals such as the time of an epoch aren't compared.
-
-Results share a metric if each has a metric of this name, unit and direction.
+A comparison names every difference, and the differences decide what the ratios mean (`dyno.bench.measure.differences`).
 
 WEAK_BASELINE. A speed-up depends on the base as much as on the faster result. Well-tuned dense work reaches 60 to
 90 % of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work
@@ -17,27 +8,35 @@ reaches little on any device, which doesn't make it a weak base. The base is wea
 peak, and less than half of the share that a faster result used of its own peak.
 
 Results of the same work, done in the same way on equal CPUs at different times, are compared at the clock of the base
-(`dyno.bench.measure.clock_adjustment`). Other clocks are a part of the difference. CLOCK_CHANGED: the clock of such a
-result, or of a result on a GPU, differs too much for an adjustment.
+(`dyno.bench.measure.series`). Other clocks are a part of the difference. CLOCK_CHANGED: the clock of such a result, or
+of a result on a GPU, differs too much for an adjustment.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from dyno.bench.contract import MetricSpec, Workload
-from dyno.bench.measure import clock_adjustment, host_noise, ratios, result_metrics, statistics
-from dyno.bench.measure.differences import circumstances, differing, leaves, precision_and_method
-from dyno.bench.measure.warnings import sorted_warnings, warning
-from dyno.errors import FieldError, InvalidComparison, NotComparable
-from dyno.models import comparison
+from dyno.bench.contract import Workload
+from dyno.bench.measure import differences, host_noise, ratios, result_metrics, series, statistics
+from dyno.bench.measure.differences import changes_work
+from dyno.bench.measure.warnings import grave_codes, sorted_warnings, warning
+from dyno.errors import NotComparable
+from dyno.models.comparison import (
+    Comparative,
+    Compared,
+    CompareHow,
+    Comparison,
+    Difference,
+    Ratio,
+    comparison_of,
+    new_comparison_id,
+    urls_of,
+)
 from dyno.models.job import Job
-from dyno.models.result import Metric, Result, ResultSummary, ResultWarning, Verdict
+from dyno.models.result import Metric, Result, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
-
-_TOTALS = ("s", "bytes")  # units of metrics that grow with the work; times per unit or to an accuracy don't
 
 
 @dataclass(frozen=True)
@@ -60,104 +59,9 @@ class ComparisonEntry:
         return self.job.id if self.arm is None else f"the {self.arm} spec"
 
 
-@dataclass(frozen=True)
-class SharedMetrics:
-    """Names of the metrics that all sides have. `totals` can't be compared, because the amounts of work differ."""
-
-    comparable: list[str]
-    totals: list[str]
-    differing: Mapping[str, Sequence[Any]]  # the fields of different work -> the value of each side
-
-    def choose(self, requested: str | None, what: str) -> str:
-        """The metric to compare: `requested`, or the first. `what` names a comparable metric in a message.
-
-        Raises NotComparable without a comparable metric, InvalidComparison if `requested` isn't comparable.
-        """
-        if not self.comparable:
-            totals = f"{_words(self.totals)} would depend on the amount of work"
-            why = totals if self.totals else "none has the same name, unit and direction everywhere"
-            raise NotComparable(
-                f"there is no metric to compare: {why}; differing: {_words(self.differing)}", self.differing
-            )
-        if requested is None:
-            return self.comparable[0]
-        choose = f"choose {' or '.join(self.comparable)}"
-        if requested in self.totals:
-            detail = f'"{requested}" depends on the amount of work, which differs; {choose}'
-            raise InvalidComparison([FieldError("/metric", "other-work", detail)])
-        if requested not in self.comparable:
-            raise InvalidComparison([FieldError("/metric", "unknown-metric", f'"{requested}" isn\'t {what}; {choose}')])
-        return requested
-
-
-_Metrics = Sequence[Metric] | Sequence[MetricSpec]
-
-
-def shared_metrics(
-    of_each: Sequence[_Metrics], differing: Sequence[comparison.Difference], free: Callable[[str], Collection[str]]
-) -> SharedMetrics:
-    """The metrics that all sides have; `free(name)` are the params that don't change the amount of a metric's work."""
-    first, *others = ({metric.name: (metric.unit, metric.better) for metric in metrics} for metrics in of_each)
-    shared = [name for name, form in first.items() if all(forms.get(name) == form for forms in others)]
-    totals = [
-        name
-        for name in shared
-        if _is_total(name, first[name][0]) and any(changes_amount(field, free(name)) for field in differing)
-    ]
-    fields = {field.field: field.values for field in differing if changes_work(field, ())}
-    units = [[f"{metric.name} in {metric.unit}" for metric in metrics] for metrics in of_each]
-    comparable = [name for name in shared if name not in totals]
-    return SharedMetrics(comparable, totals, fields if shared else {**fields, "/metrics": units})
-
-
-def _is_total(name: str, unit: str) -> bool:
-    return unit in _TOTALS and not name.startswith(("time_per_", "time_to_"))
-
-
-def changes_amount(difference: comparison.Difference, free: Collection[str]) -> bool:
-    """Whether this is a difference in the amount of work: in the workload, or in params that aren't `free`."""
-    root, _, param = difference.field[1:].partition("/")
-    return root == "workload" or (root == "params" and param.split("/")[0] not in free)
-
-
-def changes_work(difference: comparison.Difference, free: Collection[str]) -> bool:
-    """Like `changes_amount`, but also in the requested or observed precision, or in the method of measurement."""
-    if difference.field == "/method_version":
-        return True
-    if difference.field.startswith("/precision/"):
-        return len({str(value) for value in difference.values if value is not None}) > 1
-    return changes_amount(difference, free)
-
-
-def free_params(metric: str, workload: Workload | None) -> frozenset[str]:
-    """The params that may differ between results of the same work, for this metric."""
-    return workload.params.how | workload.untimed_for(metric) if workload else frozenset()
-
-
-def differences(entries: Sequence[ComparisonEntry]) -> list[comparison.Difference]:
+def what_differs(entries: Sequence[ComparisonEntry]) -> list[Difference]:
     """Every field that differs and may explain a ratio."""
-    works = _works([entry.spec for entry in entries], [entry.result for entry in entries])
-    contexts = [circumstances(entry.spec, entry.result) for entry in entries]
-    return differing([{**work, **context} for work, context in zip(works, contexts, strict=True)])
-
-
-def work_differences(specs: Sequence[Spec], results: Sequence[ResultSummary]) -> list[comparison.Difference]:
-    """The differences that `changes_work` examines."""
-    contexts = [precision_and_method(result) for result in results]
-    return differing([{**work, **context} for work, context in zip(_works(specs, results), contexts, strict=True)])
-
-
-def _works(specs: Sequence[Spec], results: Sequence[Result | ResultSummary]) -> list[dict[str, Any]]:
-    return [_work(spec, result.params) for spec, result in zip(specs, results, strict=True)]
-
-
-def spec_differences(specs: Sequence[Spec]) -> list[comparison.Difference]:
-    """All differences in the requested work."""
-    return differing([_work(spec, spec.params) for spec in specs])
-
-
-def _work(spec: Spec, params: Mapping[str, Any]) -> dict[str, Any]:
-    return {"/workload": spec.workload, **leaves("/params", params)}
+    return differences.differences([entry.spec for entry in entries], [entry.result for entry in entries])
 
 
 def _words(names: Iterable[str]) -> str:
@@ -167,10 +71,10 @@ def _words(names: Iterable[str]) -> str:
 WEAK_SHARE = 0.3
 
 
-def weak_baseline(results: Sequence[comparison.Compared], base: int = 0) -> ResultWarning | None:
+def weak_baseline(results: Sequence[Compared], base: int = 0) -> ResultWarning | None:
     """Silent if the peak of either side is unknown, or if no result is faster than the base."""
     first = results[base]
-    winners = [row for row in results if row.ratio is not None and row.ratio.verdict is comparison.Comparative.FASTER]
+    winners = [row for row in results if row.ratio is not None and row.ratio.verdict is Comparative.FASTER]
     reached = max((row.peak_fraction for row in winners if row.peak_fraction is not None), default=None)
     share = first.peak_fraction
     if reached is None or share is None or share >= min(WEAK_SHARE, reached / 2):
@@ -194,14 +98,14 @@ Estimator = Callable[[Sequence[float], Sequence[float], float], ratios.RatioEsti
 
 
 def compare(
-    how: comparison.CompareHow,
+    how: CompareHow,
     entries: Sequence[ComparisonEntry],
     workload: Workload | None,
     created_at: datetime,
     estimator: Estimator | None = None,
     *,
     base: int = 0,
-) -> comparison.Comparison:
+) -> Comparison:
     """Compare `entries` with `entries[base]`, in the requested order.
 
     `workload`: None if it is of another version. `estimator`: for runs that took turns; other runs are compared at the
@@ -209,28 +113,24 @@ def compare(
 
     Raises NotComparable and InvalidComparison.
     """
-    differ = differences(entries)
-    free = partial(free_params, workload=workload)
-    shared = shared_metrics([entry.result.metrics for entry in entries], differ, free)
+    differ = what_differs(entries)
+    free = partial(differences.free_params, workload=workload)
+    shared = differences.shared_metrics([entry.result.metrics for entry in entries], differ, free)
     name = shared.choose(how.metric, "a metric that all results have in the same unit")
     other_work = [field.field for field in differ if changes_work(field, free(name))]
     alike = [_same_way(entries[base], entry, name, workload) for entry in entries]
     metrics = [metric for entry in entries if (metric := entry.result.metric(name)) is not None]
-    of_base, is_sampled = metrics[base], workload is not None and workload.samples(name)
-    adjusted = [
-        _at_clock_of(entries[base], of_base, entry, metric, is_sampled) if may and estimator is None else None
-        for entry, metric, may in zip(entries, metrics, alike, strict=True)
-    ]
-    results = _results(how, entries, metrics, adjusted, base, estimator)
+    is_sampled = workload is not None and workload.samples(name)
+    results = _results(how, entries, metrics, alike, base, is_sampled, estimator)
     weak = weak_baseline(results, base)
-    comparison_id = comparison.new_comparison_id()
-    return comparison.Comparison(
+    comparison_id = new_comparison_id()
+    return Comparison(
         id=comparison_id,
         created_at=created_at,
         workload=entries[base].result.workload,
         metric=name,
-        unit=of_base.unit,
-        better=of_base.better,
+        unit=metrics[base].unit,
+        better=metrics[base].better,
         base=base,
         same_work=not other_work,
         not_compared=shared.totals,
@@ -241,49 +141,49 @@ def compare(
         differences=differ,
         warnings=sorted_warnings([*([] if weak is None else [weak]), *_clock_changes(entries, base, alike)]),
         notes=[
-            *_work_notes(of_base, other_work, shared.totals),
+            *_work_notes(metrics[base], other_work, shared.totals),
             *untrusted_notes(entries),
             *_margin_notes(results, how.margin),
             *(_notes(results, base, how.confidence) if estimator is None else []),
         ],
-        urls=comparison.urls_of(comparison_id),
+        urls=urls_of(comparison_id),
     )
 
 
 def _results(
-    how: comparison.CompareHow,
+    how: CompareHow,
     entries: Sequence[ComparisonEntry],
     metrics: Sequence[Metric],
-    adjusted: Sequence["_AtClock | None"],
+    alike: Sequence[bool],
     base: int,
+    is_sampled: bool,
     estimator: Estimator | None,
-) -> list[comparison.Compared]:
+) -> list[Compared]:
     results = []
-    for position, (entry, metric, at_clock) in enumerate(zip(entries, metrics, adjusted, strict=True)):
-        if position == base:
-            results.append(_compared(entry, metric, None, None, how))
-            continue
-        against = _judged(entries[base], entry, _ratio(metrics[base], metric, at_clock, how, estimator))
+    for position, (entry, metric, is_alike) in enumerate(zip(entries, metrics, alike, strict=True)):
+        at_clock, against = None, None
+        if position != base:
+            if is_alike and estimator is None:
+                at_clock = _at_clock_of(entries[base], metrics[base], entry, metric, is_sampled)
+            against = _judged(entries[base], entry, _ratio(metrics[base], metric, at_clock, how, estimator))
         results.append(_compared(entry, metric, at_clock.metric.value if at_clock else None, against, how))
     return results
 
 
-def ratio(first: Metric, other: Metric, how: comparison.CompareHow, estimator: Estimator) -> comparison.Ratio:
+def ratio(first: Metric, other: Metric, how: CompareHow, estimator: Estimator) -> Ratio:
     """Above 1 if `other` is better, for metrics of either direction."""
     over, under = (other, first) if other.better == "higher" else (first, other)
     if over.value is None or not under.value:
         reason = _why_no_ratio(first, other)
-        return comparison.Ratio(verdict=comparison.Comparative.INCONCLUSIVE, value=None, reason=reason)
+        return Ratio(verdict=Comparative.INCONCLUSIVE, value=None, reason=reason)
     if not (over.by_run and under.by_run):
         reason = "the metric is taken once, so its scatter is unknown: no interval"
         value = over.value / under.value
-        return comparison.Ratio(
-            verdict=comparison.Comparative.INCONCLUSIVE, value=value, as_measured=value, reason=reason
-        )
+        return Ratio(verdict=Comparative.INCONCLUSIVE, value=value, as_measured=value, reason=reason)
     estimate = estimator(over.by_run, under.by_run, how.confidence)
     verdict = ratios.comparative_verdict(estimate.interval, how.margin)
-    undecided = verdict is comparison.Comparative.INCONCLUSIVE
-    return comparison.Ratio(
+    undecided = verdict is Comparative.INCONCLUSIVE
+    return Ratio(
         verdict=verdict,
         value=estimate.interval.value,
         as_measured=estimate.interval.value,
@@ -323,7 +223,7 @@ def _same_way(base: ComparisonEntry, other: ComparisonEntry, metric: str, worklo
         return False
     untimed = workload.untimed_for(metric) if workload else frozenset[str]()
     return not any(
-        changes_work(field, untimed) or field.field.startswith(_OTHER_WAYS) for field in differences([base, other])
+        changes_work(field, untimed) or field.field.startswith(_OTHER_WAYS) for field in what_differs([base, other])
     )
 
 
@@ -338,32 +238,32 @@ def _at_clock_of(
     base: ComparisonEntry, of_base: Metric, entry: ComparisonEntry, metric: Metric, is_sampled: bool
 ) -> _AtClock | None:
     """The metric at the clock of the base; None if it can't be adjusted."""
-    to_hz, own_hz = (clock_adjustment.clock_hz(side.result) for side in (base, entry))
     by = _elasticity(base.result, of_base, metric, is_sampled)
-    if by is None or not own_hz or not to_hz or not clock_adjustment.is_adjustable(entry.result.device):
+    if by is None or metric.value is None:
         return None
-    if metric.value is None or clock_adjustment.has_changed(own_hz, to_hz):
-        return None
-    factor = clock_adjustment.factor(own_hz, to_hz, by.value)
-    changes = {"value": metric.value * factor, "by_run": [figure * factor for figure in metric.by_run]}
+    clocks = series.mean_clock_hz(entry.result), series.mean_clock_hz(base.result)
     runs = len(entry.result.runs), len(base.result.runs)
-    return _AtClock(metric.model_copy(update=changes), clock_adjustment.log_variance((own_hz, to_hz), runs, by))
+    adjustment = series.adjustment(*clocks, runs, by, entry.result.device)
+    if adjustment is None:
+        return None
+    by_run = [figure * adjustment.factor for figure in metric.by_run]
+    changes = {"value": metric.value * adjustment.factor, "by_run": by_run}
+    return _AtClock(metric.model_copy(update=changes), adjustment.log_variance)
 
 
-def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool) -> clock_adjustment.Elasticity | None:
+def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool) -> series.Elasticity | None:
     """The elasticity that rests on more results. If neither has a prediction, it is assumed for a sampled metric."""
     repeats = [side.repeat for side in (of_base, metric) if side.repeat and side.repeat.elasticity is not None]
     if not repeats:
-        assumed = clock_adjustment.assumed_elasticity(base)
-        return clock_adjustment.Elasticity(assumed if metric.better == "higher" else -assumed) if is_sampled else None
+        return series.Elasticity(series.assumed_elasticity(base, metric.better)) if is_sampled else None
     best = max(repeats, key=lambda repeat: repeat.based_on.jobs)
-    error = clock_adjustment.ASSUMED_ERROR if best.elasticity_error is None else best.elasticity_error
-    return clock_adjustment.Elasticity(best.elasticity or 0.0, error=error)
+    error = series.ASSUMED_ERROR if best.elasticity_error is None else best.elasticity_error
+    return series.Elasticity(best.elasticity or 0.0, error=error)
 
 
 def _ratio(
-    first: Metric, metric: Metric, at_clock: _AtClock | None, how: comparison.CompareHow, estimator: Estimator | None
-) -> comparison.Ratio:
+    first: Metric, metric: Metric, at_clock: _AtClock | None, how: CompareHow, estimator: Estimator | None
+) -> Ratio:
     """The ratio at one clock, with the ratio as measured beside it."""
     if at_clock is None:
         return ratio(first, metric, how, estimator or ratios.ratio_of_means)
@@ -374,7 +274,7 @@ def _ratio(
     return adjusted.model_copy(update={"as_measured": as_measured})
 
 
-def _judged(base: ComparisonEntry, other: ComparisonEntry, measured: comparison.Ratio) -> comparison.Ratio:
+def _judged(base: ComparisonEntry, other: ComparisonEntry, measured: Ratio) -> Ratio:
     """The ratio; without a verdict if a result is untrusted."""
     wrong = [entry for entry in (base, other) if entry.result.verdict is Verdict.UNTRUSTED]
     if not wrong:
@@ -383,58 +283,42 @@ def _judged(base: ComparisonEntry, other: ComparisonEntry, measured: comparison.
     return without_verdict(measured, f"{names}, so the ratio is wrong")
 
 
-def without_verdict(found: comparison.Ratio, reason: str) -> comparison.Ratio:
+def without_verdict(found: Ratio, reason: str) -> Ratio:
     """The ratio without its interval, which would say that the ratio is known."""
-    return comparison.Ratio(
-        verdict=comparison.Comparative.INCONCLUSIVE, value=found.value, as_measured=found.as_measured, reason=reason
-    )
-
-
-def grave_codes(result: Result | ResultSummary) -> str:
-    """The warnings of class A, as words."""
-    return _words(raised.code for raised in result.warnings if raised.severity == "A")
+    return Ratio(verdict=Comparative.INCONCLUSIVE, value=found.value, as_measured=found.as_measured, reason=reason)
 
 
 def _clock_changes(entries: Sequence[ComparisonEntry], base: int, alike: Sequence[bool]) -> list[ResultWarning]:
     """A warning that names all results whose clocks are far from that of the base."""
-    to_hz = clock_adjustment.clock_hz(entries[base].result)
-    clocks = [clock_adjustment.clock_hz(entry.result) for entry in entries]
-    changed = [
-        (entry.name, clock_hz)
-        for entry, clock_hz, same in zip(entries, clocks, alike, strict=True)
-        if same and clock_hz and clock_adjustment.has_changed(to_hz, clock_hz)
-    ]
-    return [clock_changed(changed, entries[base].name, to_hz)] if changed and to_hz else []
-
-
-def clock_changed(changed: Sequence[tuple[str, float]], base: str, base_hz: float) -> ResultWarning:
-    """`changed`: the names and clocks of the results whose clocks are far from that of `base`."""
-    ran = _words(f"{name} ran at {clock_hz / 1e9:.2f} GHz" for name, clock_hz in changed)
-    return warning(
-        "CLOCK_CHANGED",
-        f"{ran}, and {base} at {base_hz / 1e9:.2f} GHz. The ratio is as measured.",
-        jobs=[name for name, _ in changed],
-        clocks_hz=[base_hz, *(clock_hz for _, clock_hz in changed)],
+    to_hz, clocks = (
+        series.mean_clock_hz(entries[base].result),
+        [series.mean_clock_hz(entry.result) for entry in entries],
     )
+    changed = [
+        (entry.name, hz)
+        for entry, hz, same in zip(entries, clocks, alike, strict=True)
+        if same and hz and series.has_changed(to_hz, hz)
+    ]
+    return [series.clock_changed(changed, entries[base].name, to_hz)] if changed and to_hz else []
 
 
 def _compared(
     entry: ComparisonEntry,
     metric: Metric,
     adjusted_value: float | None,
-    ratio: comparison.Ratio | None,
-    how: comparison.CompareHow,
-) -> comparison.Compared:
+    ratio: Ratio | None,
+    how: CompareHow,
+) -> Compared:
     result, device = entry.result, entry.result.device
     interval = _interval(metric, how.confidence)
-    return comparison.Compared(
+    return Compared(
         job=entry.job.id,
         arm=entry.arm,
         value=metric.value,
         low=None if interval is None else _not_below_zero(interval.low),
         high=None if interval is None else interval.high,
         runs=metric.runs,
-        clock_hz=clock_adjustment.clock_hz(result),
+        clock_hz=series.mean_clock_hz(result),
         adjusted_value=adjusted_value,
         ratio=ratio,
         verdict=result.verdict,
@@ -477,7 +361,7 @@ def _work_notes(metric: Metric, other_work: Sequence[str], totals: Sequence[str]
     return notes
 
 
-def _notes(results: Sequence[comparison.Compared], base: int, confidence: float) -> list[str]:
+def _notes(results: Sequence[Compared], base: int, confidence: float) -> list[str]:
     missed = chance_of_miss(confidence)
     many = [f"The intervals aren't corrected for multiple comparisons: {missed} misses on average."]
     adjusted = [result.job for result in results if result.adjusted_value is not None]
@@ -494,13 +378,13 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
     ]
 
 
-def _margin_notes(results: Sequence[comparison.Compared], margin: float) -> list[str]:
+def _margin_notes(results: Sequence[Compared], margin: float) -> list[str]:
     """A note for each proven difference that is SAME because the margin is larger."""
     return [
         f"{'the second spec' if row.arm else row.job} is SAME by the margin of {100 * margin:.4g} %, but its "
         "interval excludes 1: it differs from the base. A smaller margin tells them apart."
         for row in results
-        if row.ratio is not None and row.ratio.verdict is comparison.Comparative.SAME
+        if row.ratio is not None and row.ratio.verdict is Comparative.SAME
         if row.ratio.low is not None and row.ratio.high is not None and not row.ratio.low <= 1 <= row.ratio.high
     ]
 
@@ -510,9 +394,7 @@ def chance_of_miss(confidence: float) -> str:
     return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"
 
 
-def compare_variants(
-    job: Job, spec: InterleavedSpec, result: Result, workload: Workload | None
-) -> comparison.Comparison:
+def compare_variants(job: Job, spec: InterleavedSpec, result: Result, workload: Workload | None) -> Comparison:
     """Compare the two specs of a job. `result` is the job's result with its arms.
 
     Raises NotComparable and InvalidComparison.
@@ -520,7 +402,7 @@ def compare_variants(
     if len(result.arms) != 1 + spec.control:
         detail = "the result isn't one of these specs: it has another number of arms"
         raise NotComparable(detail, {"/arms": [1 + spec.control, len(result.arms)]})
-    how = comparison.CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
+    how = CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
     second, *control = result.arms
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
@@ -528,7 +410,7 @@ def compare_variants(
     noise = _against_itself(result, control[0], how) if control else None
     departure = _departure(noise)
     compared = compare(how, entries, workload, job.created_at, partial(_beyond, departure=departure, without=spoilt))
-    comparison_id = comparison.comparison_of(job.id)
+    comparison_id = comparison_of(job.id)
     notes = [
         *compared.notes,
         *([_left_out(len(spoilt), len(result.runs))] if spoilt else []),
@@ -536,10 +418,10 @@ def compare_variants(
         *(_wrong_control(repeated) for repeated in control if repeated.verdict is Verdict.UNTRUSTED),
     ]
     changes = {"id": comparison_id, "kind": "interleaved", "job": job.id, "control": noise, "notes": notes}
-    return compared.model_copy(update=changes | {"urls": comparison.urls_of(comparison_id), "owner": job.owner})
+    return compared.model_copy(update=changes | {"urls": urls_of(comparison_id), "owner": job.owner})
 
 
-def _departure(control: comparison.Ratio | None) -> float:
+def _departure(control: Ratio | None) -> float:
     """The factor by which the first spec differs from itself; 1 if no difference is proven."""
     if control is None or not control.value or control.low is None or control.high is None:
         return 1.0
@@ -559,7 +441,7 @@ def _beyond(
     return replace(paired, interval=wider, smallest_effect=effect, with_more=None)  # runs don't change the control
 
 
-def _against_itself(first: Result, again: Result, how: comparison.CompareHow) -> comparison.Ratio | None:
+def _against_itself(first: Result, again: Result, how: CompareHow) -> Ratio | None:
     before, after = (result.metric(how.metric or "") for result in (first, again))
     if before is None or after is None:
         return None  # `compare` says so

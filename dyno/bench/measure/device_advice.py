@@ -1,6 +1,6 @@
 """Rank the devices of a fleet for one spec, by one comparable result of each.
 
-- Results are comparable if workload, timed params, precision and method agree (`dyno.bench.measure.compare_results`).
+- Results are comparable if workload, timed params, precision and method agree (`dyno.bench.measure.differences`).
   If they don't, the largest group of comparable results counts. Of equal groups, the group with the newest result does.
 - A ratio is that of a comparison, between the runs of two jobs. Clocks aren't adjusted: a device whose clock is low is
   slow. A price has no error. A device whose ratio has no interval is ranked by its value alone.
@@ -21,6 +21,7 @@ from typing import Any
 
 from dyno.bench.contract import Workload
 from dyno.bench.measure import compare_results, ratios, result_metrics, statistics
+from dyno.bench.measure.differences import changes_work, free_params
 from dyno.models import advice
 from dyno.models.comparison import Comparative, CompareHow, Ratio
 from dyno.models.inventory import DeviceStatus
@@ -78,8 +79,8 @@ def _comparable(
 
 def _other_work(first: DeviceResult, other: DeviceResult, workload: Workload, metric: str) -> list[str]:
     entries = [compare_results.ComparisonEntry(side.job, side.result) for side in (first, other)]
-    free = workload.params.how | workload.untimed_for(metric)
-    return [field.field for field in compare_results.differences(entries) if compare_results.changes_work(field, free)]
+    free = free_params(metric, workload)
+    return [field.field for field in compare_results.what_differs(entries) if changes_work(field, free)]
 
 
 def _of_other_work(first: DeviceResult, other: DeviceResult, workload: Workload, metric: str) -> advice.NotRanked:
@@ -236,29 +237,15 @@ def _crossover(faster: DeviceResult, slower: DeviceResult, rates: Mapping[str, M
     if runs < 2:
         reason = "it needs two runs of each device whose phases are known"
         return advice.Crossover(**names, amount=None, reason=reason)
-    fixed_gap, unit_gap = _difference(*fixed), _difference(*per_unit_s)
+    first_s, unit_s = ([ratios.Mean.of(of_runs) for of_runs in sides] for sides in (fixed, per_unit_s))
+    fixed_gap, unit_gap = (before.value - after.value for before, after in (first_s, unit_s))
+    variances = [before.variance + after.variance for before, after in (first_s, unit_s)]
     t = statistics.student_t(runs - 1, _HOW.confidence)
-    bounds = ratios.fieller(fixed_gap.value, unit_gap.value, fixed_gap.variance, unit_gap.variance, t)
-    if bounds is None or unit_gap.value <= 0:
+    bounds = ratios.fieller(fixed_gap, unit_gap, variances[0], variances[1], t)
+    if bounds is None or unit_gap <= 0:
         reason = "the times for a unit of work can't be told apart"
         return advice.Crossover(**names, amount=None, reason=reason)
     low, high = (max(0.0, bound) for bound in bounds)
     always = f"{faster.name} needs no more time before the first sample" if high == 0 else None
-    amount = max(0.0, fixed_gap.value / unit_gap.value)
+    amount = max(0.0, fixed_gap / unit_gap)
     return advice.Crossover(**names, amount=amount, low=low, high=high, reason=always)
-
-
-@dataclass(frozen=True)
-class _Difference:
-    value: float
-    variance: float  # of the value
-
-
-def _difference(first: Sequence[float], second: Sequence[float]) -> _Difference:
-    """The difference between the means of two groups of runs."""
-    means = [math.fsum(values) / len(values) for values in (first, second)]
-    variances = [
-        math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
-        for values, mean in zip((first, second), means, strict=True)
-    ]
-    return _Difference(means[0] - means[1], sum(variances))

@@ -24,10 +24,10 @@ import bisect
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
-from typing import NamedTuple
+from statistics import NormalDist, fmean
+from typing import NamedTuple, Self
 
-from dyno.bench.measure.statistics import CONFIDENCE, Interval, mean_interval, student_t
+from dyno.bench.measure.statistics import CONFIDENCE, Interval, satterthwaite, squares, student_t
 from dyno.models.comparison import POWER, Comparative
 
 _LARGEST_LOG = 10.0  # e**10 exceeds the ratio of any two devices
@@ -57,7 +57,7 @@ class RatioEstimate:
 
 
 @dataclass(frozen=True)
-class _Mean:
+class Mean:
     """The mean of `count` runs, and the variance of this mean: s² / n.
 
     `adjustment`: the variance that adjusting the mean adds, whatever the number of runs.
@@ -68,11 +68,19 @@ class _Mean:
     count: int
     adjustment: float = 0.0
 
+    @classmethod
+    def of(cls, values: Sequence[float], log_variance: float = 0.0) -> Self:
+        """Raises ValueError without values."""
+        if not values:
+            raise ValueError("no values")
+        mean, count = fmean(values), len(values)
+        return cls(mean, squares(values) / max(count - 1, 1) / count, count, mean**2 * log_variance)
+
     @property
     def in_all(self) -> float:
         return self.variance + self.adjustment
 
-    def with_more(self, runs: int) -> "_Mean":
+    def with_more(self, runs: int) -> "Mean":
         """The mean with `runs` more runs of the same scatter."""
         count = self.count + runs
         return replace(self, variance=self.variance * self.count / count, count=count)
@@ -91,8 +99,7 @@ def ratio_of_means(
 
     Raises ValueError if either sequence is empty or the mean of the denominators is zero.
     """
-    over, under = _mean(numerators), _mean(denominators)
-    over = replace(over, adjustment=over.value**2 * log_variance)
+    over, under = Mean.of(numerators, log_variance), Mean.of(denominators)
     if under.value == 0:
         raise ValueError("the mean of the denominators is zero")
     ratio = over.value / under.value
@@ -114,7 +121,7 @@ def ratio_of_means(
     return RatioEstimate(Interval(ratio, *bounds), degrees, effect, with_more)
 
 
-def _scatter(over: _Mean, under: _Mean) -> Scatter:
+def _scatter(over: Mean, under: Mean) -> Scatter:
     error = math.sqrt(over.in_all / over.value**2 + under.variance / under.value**2)
     return Scatter(error, _degrees(over.value / under.value, over, under))
 
@@ -181,21 +188,11 @@ def _chance_of_verdict(logarithm: NormalDist, half: float, band: float) -> float
     return logarithm.cdf(-half) + 1 - logarithm.cdf(half) + same
 
 
-def _mean(values: Sequence[float]) -> _Mean:
-    count = len(values)
-    if not values:
-        raise ValueError("no values")
-    mean = math.fsum(values) / count
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return _Mean(mean, squares / max(count - 1, 1) / count, count)
-
-
-def _degrees(ratio: float, over: _Mean, under: _Mean) -> float:
-    first, second = over.variance, ratio**2 * under.variance
-    spread = first**2 / (over.count - 1) + second**2 / (under.count - 1)
-    if spread == 0:  # no scatter, so both sides have the same weight
-        return float(over.count + under.count - 2)
-    return (first + over.adjustment + second) ** 2 / spread
+def _degrees(ratio: float, over: Mean, under: Mean) -> float:
+    """Welch's and Satterthwaite's; of both sides if neither scatters, since then they have the same weight."""
+    variances, degrees = [over.variance, ratio**2 * under.variance], [over.count - 1, under.count - 1]
+    fitted = satterthwaite(variances, degrees, known=over.adjustment)
+    return float(sum(degrees)) if fitted is None else fitted
 
 
 def smallest_effect(error: float, degrees: float, t: float) -> float | None:
@@ -223,27 +220,9 @@ def paired_ratio(
 
     Raises ValueError for unequal lengths, fewer than two pairs, or a figure that isn't above zero.
     """
-    if len(numerators) != len(denominators) or len(numerators) < 2:
-        raise ValueError("a paired ratio needs at least two complete pairs")
-    if min(*numerators, *denominators) <= 0:
-        raise ValueError("a paired ratio needs figures above zero")
-    logs = [math.log(over / under) for over, under in zip(numerators, denominators, strict=True)]
+    logs = _log_ratios(numerators, denominators, 2, "a paired ratio needs two or more complete pairs")
     groups = [[log for pair, log in enumerate(logs) if pair % 2 == order and pair not in without] for order in (0, 1)]
-    means = [math.fsum(group) / len(group) for group in groups]
-    centre, degrees = math.fsum(means) / 2, sum(map(len, groups)) - 2
-    if degrees == 0:
-        reason = "an interval needs more than two pairs"
-        return RatioEstimate(Interval(math.exp(centre), reason=reason))
-    squares = math.fsum((x - mean) ** 2 for group, mean in zip(groups, means, strict=True) for x in group)
-    variance = squares / degrees
-
-    def with_more(runs: int) -> Scatter:
-        sizes = [len(group) + runs / 2 for group in groups]
-        return Scatter(math.sqrt(variance * math.fsum(1 / size for size in sizes)) / 2, sum(sizes) - 2)
-
-    error, t = with_more(0).error, student_t(degrees, confidence)
-    interval = Interval(math.exp(centre), math.exp(centre - t * error), math.exp(centre + t * error))
-    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t), with_more, step=2)
+    return _of_groups(groups, confidence, "an interval needs more than two pairs")
 
 
 def ratio_over_rounds(
@@ -253,22 +232,34 @@ def ratio_over_rounds(
 
     Raises ValueError for unequal lengths, no rounds, or a value that isn't above zero.
     """
-    if len(numerators) != len(denominators) or not numerators:
-        raise ValueError("a ratio over rounds needs one value of each point in every round")
-    if min(*numerators, *denominators) <= 0:
-        raise ValueError("a ratio over rounds needs values above zero")
-    logs = [math.log(over / under) for over, under in zip(numerators, denominators, strict=True)]
-    log_interval = mean_interval(logs, confidence)
-    centre = math.exp(log_interval.value or 0.0)
-    if log_interval.low is None or log_interval.high is None:
-        return RatioEstimate(Interval(centre, reason="an interval needs at least two rounds"))
-    degrees = len(logs) - 1
-    t = student_t(degrees, confidence)
-    error = (log_interval.high - log_interval.low) / 2 / t
-    interval = Interval(centre, math.exp(log_interval.low), math.exp(log_interval.high))
+    logs = _log_ratios(numerators, denominators, 1, "a ratio over rounds needs one value of each point in every round")
+    return _of_groups([logs], confidence, "an interval needs at least two rounds")
 
-    def with_more(rounds: int) -> Scatter:
-        count = len(logs) + rounds
-        return Scatter(error * math.sqrt(len(logs) / count), count - 1)
 
-    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t), with_more)
+def _log_ratios(over: Sequence[float], under: Sequence[float], least: int, needs: str) -> list[float]:
+    """Raises ValueError for fewer than `least` ratios, unequal lengths, or a figure that isn't above zero."""
+    if len(over) != len(under) or len(over) < least:
+        raise ValueError(needs)
+    if min(*over, *under) <= 0:
+        raise ValueError(f"{needs}, all above zero")
+    return [math.log(numerator / denominator) for numerator, denominator in zip(over, under, strict=True)]
+
+
+def _of_groups(groups: Sequence[Sequence[float]], confidence: float, few: str) -> RatioEstimate:
+    """The mean of the groups' means of logarithms, with Student's t and the variance within the groups.
+
+    `few`: why there is no interval if no group has two logarithms.
+    """
+    centre, degrees = fmean([fmean(group) for group in groups]), sum(map(len, groups)) - len(groups)
+    if degrees == 0:
+        return RatioEstimate(Interval(math.exp(centre), reason=few))
+    variance = math.fsum(map(squares, groups)) / degrees
+
+    def with_more(ratios: int) -> Scatter:
+        sizes = [len(group) + ratios / len(groups) for group in groups]
+        error = math.sqrt(variance * math.fsum(1 / size for size in sizes)) / len(groups)
+        return Scatter(error, sum(sizes) - len(groups))
+
+    error, t = with_more(0).error, student_t(degrees, confidence)
+    interval = Interval(math.exp(centre), math.exp(centre - t * error), math.exp(centre + t * error))
+    return RatioEstimate(interval, degrees, smallest_effect(error, degrees, t), with_more, step=len(groups))

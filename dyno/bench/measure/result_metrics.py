@@ -2,16 +2,36 @@
 
 A metric is the mean of the runs' medians, with Student's t interval over the runs. Each case of a job has its own
 figures and checks, as if it were a job.
+
+A training's accuracy on its test set, and its time to an accuracy, have one figure for each trial, a full training with
+its own seed. So the interval of a comparison is over the seeds: it says whether further seeds would show the
+difference. One trial gives no interval. The names `time_to_accuracy_0.98` and `epochs_to_accuracy_0.98` contain the
+target, so a comparison never mixes targets. A trial that missed the target is censored: its time is longer than the
+training. The mean of the other trials would be too short, so then the metric has no value. Jobs of one spec have the
+same seeds, so more trials narrow these intervals, but more jobs don't.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import overload
 
 from dyno.bench.contract import MetricSpec, Params, Workload
-from dyno.bench.measure import repeatability
+from dyno.bench.measure import series
 from dyno.bench.measure.statistics import mean_interval, median
-from dyno.models.result import Energy, Metric, PerCycle, RunSamples, RunSummary, Sensors
+from dyno.models.result import (
+    AccuracySummary,
+    Energy,
+    Metric,
+    PerCycle,
+    Result,
+    ResultSummary,
+    RunSamples,
+    RunSummary,
+    Sensors,
+    Training,
+    Trial,
+)
 from dyno.models.runner_protocol import CaseRecord, RunRecord
 
 
@@ -140,7 +160,7 @@ def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
         value=interval.value,
         low=low,
         high=interval.high,
-        **repeatability.usable(repeatability.from_runs(interval.value, figures)),
+        **series.usable(series.from_runs(interval.value, figures)),
         better=spec.better,
         runs=len(figures),
         samples=samples,
@@ -260,4 +280,82 @@ def _run_samples(run: int, measured: RunRecord | CaseRecord) -> RunSamples:
         samples=measured.samples,
         sample_cpu_s=measured.sample_cpu_s,
         executions_per_sample=measured.summary.executions_per_sample,
+    )
+
+
+ACCURACY = "test_accuracy"
+_TIME, _EPOCHS = "time_to_accuracy_", "epochs_to_accuracy_"
+
+_Training = Training | AccuracySummary
+
+
+def is_over_seeds(name: str) -> bool:
+    """Whether the metric has one figure for each trial of a training."""
+    return name == ACCURACY or name.startswith((_TIME, _EPOCHS))
+
+
+def accuracy_names(params: object) -> list[str]:
+    """The names that the result of a job with these params will have."""
+    if not getattr(params, "tests_accuracy", False):
+        return []
+    target = getattr(params, "target_accuracy", None)
+    return [ACCURACY] if target is None else [ACCURACY, *(f"{kind}{target:g}" for kind in (_TIME, _EPOCHS))]
+
+
+@overload
+def with_accuracy(result: Result) -> Result: ...
+
+
+@overload
+def with_accuracy(result: ResultSummary) -> ResultSummary: ...
+
+
+def with_accuracy(result: Result | ResultSummary) -> Result | ResultSummary:
+    """The result with these metrics after its others, as far as it has the figures."""
+    training = result.training
+    if training is None or any(metric.name == ACCURACY for metric in result.metrics):
+        return result
+    return result.model_copy(update={"metrics": [*result.metrics, *_of_accuracy(training)]})
+
+
+def _of_accuracy(training: _Training) -> Iterator[Metric]:
+    if training.accuracy is not None:
+        of_trials = [trial.accuracy for trial in training.trials if trial.accuracy is not None] or [training.accuracy]
+        accuracy = _over_seeds(ACCURACY, "1", of_trials, training)
+        high = None if accuracy.high is None else min(1.0, accuracy.high)
+        yield accuracy.model_copy(update={"better": "higher", "high": high})
+    if training.target_accuracy is not None:
+        target, trials = f"{training.target_accuracy:g}", training.trials
+        seconds = [trial.time_to_accuracy_s for trial in trials]
+        epochs = [None if trial.epochs_to_accuracy is None else float(trial.epochs_to_accuracy) for trial in trials]
+        yield _until(f"{_TIME}{target}", "s", seconds, training)
+        yield _until(f"{_EPOCHS}{target}", "epochs", epochs, training)
+
+
+def _until(name: str, unit: str, of_trials: Sequence[float | None], training: _Training) -> Metric:
+    reached = [figure for figure in of_trials if figure is not None]
+    if len(reached) == len(of_trials):
+        return _over_seeds(name, unit, reached, training)
+    missed, target = _missed(training.trials), training.target_accuracy
+    reason = f"{missed} of {len(of_trials)} trials didn't reach an accuracy of {target:g}; a mean would leave them out"
+    return Metric(name=name, unit=unit, value=None, better="lower", runs=len(of_trials), samples=0, reason=reason)
+
+
+def _missed(trials: Sequence[Trial]) -> int:
+    return sum(trial.epochs_to_accuracy is None for trial in trials)
+
+
+def _over_seeds(name: str, unit: str, of_trials: Sequence[float], training: _Training) -> Metric:
+    interval = mean_interval(of_trials)
+    return Metric(
+        name=name,
+        unit=unit,
+        value=interval.value,
+        low=None if interval.low is None else max(0.0, interval.low),
+        high=interval.high,
+        better="lower",
+        runs=len(of_trials),
+        samples=len(of_trials) * training.data.test_samples,
+        reason=None if interval.low is not None else "one trial gives no interval over seeds: set `trials`",
+        by_run=[*of_trials],
     )

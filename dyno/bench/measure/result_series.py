@@ -1,9 +1,9 @@
 """Group results into series by spec and device, and find their levels, changes and alarms.
 
 A series has the results of one spec on one device (docs/method.md, "History"). Values of a CPU with a known clock are
-adjusted to one clock (`dyno.bench.measure.clock_adjustment`); all others stay as they are. No value is adjusted over a
-change of the clock of more than 10 %, so a device that is slow because its clock is low remains slow. If the level of
-the clock has changed by more than 10 %, each stretch of time keeps its own clock. `dyno.bench.measure.change_points`
+adjusted to one clock (`dyno.bench.measure.series`); all others stay as they are. No value is adjusted over a change of
+the clock of more than 10 %, so a device that is slow because its clock is low remains slow. If the level of the clock
+has changed by more than 10 %, each stretch of time keeps its own clock. `dyno.bench.measure.change_points`
 searches for changes within one software environment. A new environment is compared with the environment before it.
 """
 
@@ -17,9 +17,18 @@ from statistics import fmean
 from typing import Any
 
 from dyno.bench.contract import Workload
-from dyno.bench.measure import clock_adjustment, regression_band
 from dyno.bench.measure.change_points import MIN_LEVEL, Change, find_changes, ratio_of_levels
 from dyno.bench.measure.differences import differing, leaves
+from dyno.bench.measure.peers import digest, work_of
+from dyno.bench.measure.series import (
+    BAND_FLOOR,
+    MIN_PEERS,
+    factor,
+    has_changed,
+    is_adjustable,
+    mean_clock_hz,
+    robust_band,
+)
 from dyno.bench.measure.statistics import median
 from dyno.models.comparison import Difference
 from dyno.models.history import (
@@ -40,7 +49,7 @@ ALARM_Z = 6.0
 ALARM_RATIO = 0.05
 LEVEL_POINTS = 10  # of the present level, and on each side of a new context
 MOST_DIFFERENCES = 20
-_CLOCK_CHANGE = math.log1p(regression_band.FLOOR)
+_CLOCK_CHANGE = math.log1p(BAND_FLOOR)
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ def _metric(summary: ResultSummary, name: str | None) -> Metric | None:
 
 
 def _spec_id(entry: SeriesEntry, untimed: frozenset[str]) -> str:
-    work = regression_band.work_of(entry.job.spec, entry.summary, entry.job.spec.params, untimed)
+    work = work_of(entry.job.spec, entry.summary, entry.job.spec.params, untimed)
     return f"spec_{_digest(work)}"
 
 
@@ -132,7 +141,7 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
 
     The value is None for a result that isn't counted, or whose clock is unknown or more than 10 % away.
     """
-    usable = [entry.counted and clock_adjustment.is_adjustable(entry.summary.device) for entry in results]
+    usable = [entry.counted and is_adjustable(entry.summary.device) for entry in results]
     repeats = [entry.metric.repeat for entry, is_usable in zip(results, usable, strict=True) if is_usable]
     by = next((repeat.elasticity for repeat in reversed(repeats) if repeat and repeat.elasticity is not None), None)
     timed = {number: clock for number, entry in enumerate(results) if usable[number] and (clock := _clock_hz(entry))}
@@ -144,14 +153,14 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
         targets += [median(clocks[start:end])] * (end - start)
     adjusted = list[float | None]([None] * len(results))
     for (number, clock), target in zip(timed.items(), targets, strict=True):
-        if not clock_adjustment.has_changed(clock, target):
-            adjusted[number] = (results[number].metric.value or 0.0) * clock_adjustment.factor(clock, target, by)
+        if not has_changed(clock, target):
+            adjusted[number] = (results[number].metric.value or 0.0) * factor(clock, target, by)
     return targets[-1], adjusted
 
 
 def _clock_hz(entry: SeriesEntry) -> float | None:
     """The result's clock. A single run without earlier jobs has no `repeat`, and a GPU's `repeat` has no clock."""
-    return (entry.metric.repeat and entry.metric.repeat.clock_hz) or clock_adjustment.clock_hz(entry.summary)
+    return (entry.metric.repeat and entry.metric.repeat.clock_hz) or mean_clock_hz(entry.summary)
 
 
 def _point(entry: SeriesEntry, adjusted: float | None) -> HistoryPoint:
@@ -262,10 +271,10 @@ def _present_level(series: ResultSeries) -> float | None:
 
 
 def _class_band(own: float, others: Sequence[float], better: str) -> ClassBand:
-    if len(others) < regression_band.MIN_PEERS:
-        reason = f"a band needs {regression_band.MIN_PEERS} other devices of this class, and there are {len(others)}"
+    if len(others) < MIN_PEERS:
+        reason = f"a band needs {MIN_PEERS} other devices of this class, and there are {len(others)}"
         return ClassBand(devices=len(others), value=own, outcome="unknown", reason=reason)
-    band = regression_band.regression_band(others)
+    band = robust_band(others)
     outcome = "typical"
     if not band.low <= own <= band.high:
         outcome = "fast" if (own > band.high) == (better == "higher") else "slow"
@@ -273,7 +282,7 @@ def _class_band(own: float, others: Sequence[float], better: str) -> ClassBand:
         {
             "devices": len(others),
             "value": own,
-            "median": band.median,
+            "median": band.centre,
             "low": band.low,
             "high": band.high,
             "outcome": outcome,
@@ -349,4 +358,4 @@ def _state(series: ResultSeries, change: HistoryChange, record: AlarmRecord) -> 
 
 
 def _digest(value: object) -> str:
-    return regression_band.digest(value)[:16]
+    return digest(value)[:16]

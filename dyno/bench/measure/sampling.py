@@ -27,9 +27,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from dyno.bench.measure import budget
 from dyno.bench.measure.statistics import change_point, mad, median, median_interval, quartiles, separated
-from dyno.bench.measure.stopping_rule import StoppingRule
+from dyno.bench.measure.stopping_rule import StoppingRule, least_samples
 from dyno.models.result import CoreShares, Cpu, Phases, RunSummary, Sensors
 
 
@@ -283,7 +282,7 @@ class _Sampler:
 
     def _share_is_over(self) -> bool:
         """Whether the time is over, and there are as many samples as a run must have."""
-        required = budget.least_samples(median([reading.duration_s for reading in self._taken]))
+        required = least_samples(median([reading.duration_s for reading in self._taken]))
         return self._elapsed_s() >= self._rule.max_s and len(self._taken) >= required
 
     def _on_target(self) -> bool:

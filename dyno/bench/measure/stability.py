@@ -26,10 +26,12 @@ stay unchecked.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from dyno.bench.measure import budget, clock_adjustment, level_shift, statistics, stopping_rule
+from dyno.bench.measure import change_points, statistics, stopping_rule
 from dyno.bench.measure.warnings import EFFECT, least_effect, warning
 from dyno.models.device import Device
 from dyno.models.result import ResultWarning, Sensors
@@ -49,7 +51,7 @@ def insufficient_samples(record: RunRecord, kind: DeviceKind, measure: Measure) 
     count, steady_s = len(record.samples), record.summary.phases.steady_s or 0.0
     sample_s = statistics.median(record.samples) * record.summary.executions_per_sample
     least_s = stopping_rule.FLOOR_SAMPLE_S[kind]
-    few = budget.least_samples(sample_s)
+    few = stopping_rule.least_samples(sample_s)
     if count >= few and sample_s >= _SHORT * least_s:
         return None
     floor = f"the floor is {few} samples of {least_s} s"
@@ -67,7 +69,7 @@ def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
     """Return advice such as " To reach it, set max_s to 1400." Warm-up may take half of `max_s`, samples the rest."""
     if measure.is_divided:
         return ""
-    few = budget.least_samples(sample_s)
+    few = stopping_rule.least_samples(sample_s)
     enough_s = 1.05 * 2 * few * max(sample_s, least_s)  # rounding to two digits takes up to 5 %
     needed = {
         "min_samples": (measure.least_samples, few),
@@ -100,7 +102,7 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
     if (common := _common_drift(records, rel_half_width)) is not None:
         return common
     medians = [statistics.median(record.samples) for record in records]
-    shift = level_shift.largest_shift(medians, level_shift.ONE_IN_100)
+    shift = change_points.largest_shift(medians, change_points.SHIFT_LIMITS)
     if shift is None or shift.moved <= least_effect(shift.rel_half_width):
         return None
     how = "slid over all runs" if shift.at is None else f"stepped before run {shift.at}"
@@ -232,9 +234,8 @@ def multimodal(medians: Sequence[float]) -> ResultWarning | None:
 
 def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
     """The sum of squares between two groups over the sum within them; infinite if neither group scatters."""
-    low_mean, high_mean = math.fsum(low) / len(low), math.fsum(high) / len(high)
-    within = math.fsum((value - low_mean) ** 2 for value in low) + math.fsum((value - high_mean) ** 2 for value in high)
-    between = (high_mean - low_mean) ** 2 * len(low) * len(high) / (len(low) + len(high))
+    within = statistics.squares(low) + statistics.squares(high)
+    between = (fmean(high) - fmean(low)) ** 2 * len(low) * len(high) / (len(low) + len(high))
     return between / within if within > 0 else math.inf
 
 
@@ -274,7 +275,7 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
 # Beside busy processes, measurements of one clock scatter by 2 % (`dyno.bench.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
 # A larger change from one run to the next is a step, whatever the other runs' clocks do. The limit is five standard
-# deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.bench.measure.level_shift`).
+# deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.bench.measure.change_points`).
 STEP_LIMIT = 0.08
 # The clock explains the runs if adjusting them to one clock halves their scatter, or leaves an interval of 1 %.
 EXPLAINED_SHARE = 0.5
@@ -294,12 +295,12 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
         return None
     clocks = [clock for clock, _ in clocked_runs]
     spread = (max(clocks) - min(clocks)) / statistics.median(clocks)
-    shift = level_shift.largest_shift(clocks, level_shift.ONE_IN_40_CLOCKS, level_shift.QUIET_CLOCK)
+    shift = change_points.largest_shift(clocks, change_points.CLOCK_SHIFT_LIMITS, change_points.QUIET_CLOCK)
     stepped = _stepped(clocks) or shift is not None
     has_enough_runs = len(clocked_runs) >= MIN_EXPLAINED_RUNS
     if not stepped and (has_enough_runs or spread <= DRIFT_LIMIT):
         return None
-    fit = clock_adjustment.fit_runs(clocks, [time_s for _, time_s in clocked_runs])
+    fit = fit_to_clock(clocks, [time_s for _, time_s in clocked_runs])
     runs, moved = len(clocked_runs), fit.clock_moved
     half_width = _half_width(fit.as_is, runs, degrees=runs - 1)
     if has_enough_runs:
@@ -323,6 +324,31 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
         scatter=fit.as_is,
         adjusted_scatter=fit.left,
     )
+
+
+class ClockFit(NamedTuple):
+    """The deviation of runs' times (logarithms) as they are and at one clock, and how far the clock moved the times.
+
+    `left` has n - 2 degrees of freedom, because the elasticity is estimated from the same runs.
+    `moved`: the largest distance from the mean that a run's clock explains. `clock_moved`: the largest distance of a
+    clock itself, which is the most that any elasticity could explain.
+    """
+
+    as_is: float
+    left: float
+    moved: float
+    clock_moved: float
+
+
+def fit_to_clock(clocks_hz: Sequence[float], times_s: Sequence[float]) -> ClockFit:
+    """Adjust runs to one clock, with the elasticity of least squares, between 0 and -1."""
+    clocks, times = (statistics.centred(statistics.logs(values)) for values in (clocks_hz, times_s))
+    squares = statistics.product(clocks, clocks)
+    slope = min(max(statistics.product(clocks, times) / squares, -1.0), 0.0) if squares > 0 else 0.0
+    residuals = [time - slope * clock for clock, time in zip(clocks, times, strict=True)]
+    left = math.sqrt(statistics.product(residuals, residuals) / max(len(times) - 2, 1))
+    clock_moved = max(map(abs, clocks))
+    return ClockFit(statistics.deviation(times), left, -slope * clock_moved, clock_moved)
 
 
 def _half_width(deviation: float, runs: int, degrees: int) -> float:

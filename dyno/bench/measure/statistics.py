@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from statistics import fmean
 
 CONFIDENCE = 0.95
 
@@ -27,6 +28,41 @@ class Interval:
         if self.low is None or self.high is None or self.value == 0:
             return None
         return (self.high - self.low) / 2 / abs(self.value)
+
+
+def centred(values: Sequence[float]) -> list[float]:
+    """The distances from the mean."""
+    mean = fmean(values) if len(values) else 0.0
+    return [value - mean for value in values]
+
+
+def product(first: Sequence[float], second: Sequence[float]) -> float:
+    """The sum of products."""
+    return math.fsum(x * y for x, y in zip(first, second, strict=True))
+
+
+def squares(values: Sequence[float]) -> float:
+    """The sum of squares of the distances from the mean; 0 without values."""
+    return math.fsum(distance**2 for distance in centred(values))
+
+
+def logs(values: Sequence[float]) -> list[float]:
+    """The natural logarithms. Raises ValueError unless all values are above zero."""
+    return [math.log(value) for value in values]
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation over n - 1 degrees of freedom, for two values or more."""
+    return math.sqrt(squares(values) / (len(values) - 1))
+
+
+def satterthwaite(variances: Sequence[float], degrees: Sequence[float], known: float = 0.0) -> float | None:
+    """The degrees of freedom of a sum of variances: Satterthwaite (1946), Biometrics Bulletin 2(6).
+
+    `known`: a further variance, known without error. None if `variances` are zero.
+    """
+    spread = math.fsum(variance**2 / count for variance, count in zip(variances, degrees, strict=True))
+    return math.fsum([*variances, known]) ** 2 / spread if spread > 0 else None
 
 
 def median(values: Sequence[float]) -> float:
@@ -110,21 +146,12 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first
     the deviation and the degrees of freedom of these values. From all values alone, it would cover the truth 92 % of
     the time. A first set of one value has no scatter, so it fixes nothing.
     """
-    count = len(values)
-    centre = math.fsum(values) / count
+    count, centre = len(values), fmean(values)
     if count < 2:
         return Interval(centre, reason="one run gives no interval")
     parts = [values, values[:first_set]] if first_set and first_set > 1 else [values]
-    widest = max(_expanded_deviation(part, confidence) for part in parts)
-    half = widest / math.sqrt(count)
+    half = max(student_t(len(part) - 1, confidence) * deviation(part) for part in parts) / math.sqrt(count)
     return Interval(centre, centre - half, centre + half)
-
-
-def _expanded_deviation(values: Sequence[float], confidence: float) -> float:
-    """The standard deviation times Student's quantile."""
-    count, centre = len(values), math.fsum(values) / len(values)
-    deviation = math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (count - 1))
-    return student_t(count - 1, confidence) * deviation
 
 
 @lru_cache(maxsize=1024)  # fractional degrees are rarely requested twice

@@ -234,7 +234,7 @@ _ROWS = (
         the median of NVML's readings between samples. Raised for a step or a slide of the runs' clocks: a change from
         one run to the next of more than {measure.stability.STEP_LIMIT:%}, or from five runs on a change that at most
         one in forty wandering clocks shows (least squares over all steps and a line,
-        {measure.level_shift.ONE_IN_40_CLOCKS[5]} times what it leaves for five runs, with the scatter of a quiet
+        {measure.change_points.CLOCK_SHIFT_LIMITS[5]} times what it leaves for five runs, with the scatter of a quiet
         clock). Of two runs, any difference above {measure.stability.DRIFT_LIMIT:%} counts. If a clock
         only wanders and explains how the runs differ, their figures can be adjusted to one clock. The clock must have
         moved a run's figure away from the mean (`evidence.moved`), as far as the runs' times follow it, by more than
@@ -315,8 +315,8 @@ _ROWS = (
         "INSUFFICIENT_SAMPLES",
         "B",
         "The figure rests on fewer or shorter samples than the method's floor.",
-        found="""A run has fewer than {models.spec.FEW_SAMPLES} samples ({measure.budget.FEW_LONG_SAMPLES} of
-        {measure.budget.LONG_SAMPLE_S} s or more), or they are shorter than
+        found="""A run has fewer than {models.spec.FEW_SAMPLES} samples ({measure.stopping_rule.FEW_LONG_SAMPLES} of
+        {measure.stopping_rule.LONG_SAMPLE_S} s or more), or they are shorter than
         {measure.stopping_rule.FLOOR_SAMPLE_S[cpu]:ms} ({measure.stopping_rule.FLOOR_SAMPLE_S[gpu]:ms} on an
         accelerator), with a tolerance of a tenth. Within a budget, every run takes at least that many.""",
         do="""Set what the message names. If that takes too long, request less work in one execution: a smaller `n`,
@@ -404,8 +404,8 @@ _ROWS = (
         workload, params that change a sample, framework, replicas, observed precision, method and device model (for a
         CPU, also the number of cores). Emulated devices and untrusted results are left out. With five or more others, a
         new figure must lie in a band around their median. On a logarithmic scale, the band's half-width is Student's t
-        at {measure.regression_band.CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
-        with 37 % of their number as degrees of freedom), but at least {measure.regression_band.FLOOR:%}, since equal
+        at {measure.series.BAND_CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
+        with 37 % of their number as degrees of freedom), but at least {measure.series.BAND_FLOOR:%}, since equal
         devices differ by 8 % on average (Sinha et al. 2022). If the device's clocks are known, the others are adjusted
         to that of the new figure, unless it is outside such a band of their clocks. The false-alarm rate is at most one
         in a hundred for normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten
@@ -478,7 +478,7 @@ _ROWS = (
         "The device's clock is far from that of the result that this one is compared with.",
         more="The ratio is as measured, since a device that is slow because its clock is low is slow.",
         found="""In a comparison of results, or with a baseline, of the same work on equal hardware: the clocks (means
-        over the runs) differ by more than {measure.clock_adjustment.LARGEST_CHANGE:%}. Below, Dyno compares a
+        over the runs) differ by more than {measure.series.LARGEST_CHANGE:%}. Below, Dyno compares a
         CPU's figures at one clock. Not raised if a clock is unknown.""",
         do="""Find the cause: heat, a power limit, the governor, another use of the processor. On a GPU with a power
         limit, the work itself and its data set the clock. To compare two versions whatever the clock, let them run in

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pydantic import JsonValue
 
 from dyno.bench.measure.warning_codes import CODES
-from dyno.models.result import Peak, Precision, ResultWarning, Verdict
+from dyno.models.result import Peak, Precision, Result, ResultSummary, ResultWarning, Verdict
 
 # Codes that only workloads can raise, in checks of their own output.
 OUTPUT_CODES = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
@@ -21,6 +21,11 @@ def warning(code: str, message: str | None = None, **evidence: JsonValue) -> Res
     """
     row = CODES[code]
     return ResultWarning(code=code, severity=row.severity, message=message or row.sentence, evidence=evidence)
+
+
+def grave_codes(result: Result | ResultSummary) -> str:
+    """The warnings of class A, as words."""
+    return ", ".join(raised.code for raised in result.warnings if raised.severity == "A")
 
 
 def least_effect(rel_half_width: float | None) -> float:

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from dyno.bench import contract
 from dyno.bench.devices.locks import lock_paths, shared_lock_paths
-from dyno.bench.measure import baseline_outcome, budget, result_metrics, stopping_rule
+from dyno.bench.measure import baseline_outcome, result_metrics, stopping_rule
 from dyno.bench.measure.assemble import assemble
 from dyno.bench.registry import resolve
 from dyno.bench.runner.launcher import Launcher
@@ -294,7 +294,7 @@ class JobRuns:
             scratch_dir=str(room),
             weights_path=str(variant.files.weights) if variant.files.weights else None,
             tuned=variant.tuned,
-            share=budget.share(variant.spec.measure),
+            share=stopping_rule.budget_share(variant.spec.measure),
         )
 
     def _limits(self, variant: Variant) -> RunLimits:

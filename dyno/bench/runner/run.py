@@ -34,6 +34,7 @@ from dyno.models.device import PeakFigure
 from dyno.models.job import DEVICE_BUSY, NO_SUCH_DEVICE
 from dyno.models.result import Memory, Phases, ResultWarning, RunSummary, Training
 from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, RunRecord, RunRequest, StartedFrame
+from dyno.processes import host_peak_bytes, reset_host_peak
 
 # The variables for the compilation caches of CUDA's driver, JAX, Triton, PyTorch's compiler and Numba.
 _CACHE_FOLDERS = (
@@ -71,27 +72,6 @@ def _not_empty(path: Path) -> bool:
         return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
     except OSError:  # missing, or unreadable for this process
         return False
-
-
-_RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: VmHWM starts again from the memory resident now
-
-
-def reset_host_peak() -> None:
-    """Reset the peak, since a forked runner inherits its zygote's, which still counts if the kernel refuses."""
-    try:
-        Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
-    except OSError:
-        return
-
-
-def host_peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
-    """Peak resident memory since the start or the last reset (VmHWM); None if the kernel doesn't report it."""
-    try:
-        lines = status.read_text().splitlines()
-    except OSError:
-        return None
-    peaks = [line.split() for line in lines if line.startswith("VmHWM:")]
-    return int(peaks[0][1]) * 1024 if peaks else None
 
 
 def peak_memory(framework: Framework, kind: str) -> Memory:

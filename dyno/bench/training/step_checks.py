@@ -8,7 +8,6 @@ precision ran.
 
 import hashlib
 import math
-import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -23,6 +22,7 @@ from dyno.bench.frameworks.plain_step import Arrays, PlainStep, arrays_of, put_s
 from dyno.bench.measure import correctness, execution_checks, result_checks
 from dyno.bench.measure.peak_fraction import FLOAT32_DEFAULTS
 from dyno.models.result import Precision, ResultWarning
+from dyno.processes import host_peak_bytes
 from dyno.settings import Settings
 
 # Keras' dynamic loss scale starts at 2^15, halves at each skipped step and doubles every 2000 steps.
@@ -205,12 +205,12 @@ def _memory_shortage(context: BuildContext) -> str | None:
 
     A plain step keeps intermediate values that a compiled step fuses away: measured 1.2 to 1.8 times the process'
     peak. On an accelerator the framework raises an error, which also gives a reason; on the host the kernel would kill
-    the run.
+    the run. `ru_maxrss` wouldn't do: a process inherits that of the process which started it, even through an exec.
     """
     if context.device is None or context.device.driven_as != "cpu":
         return None
     limit_bytes = min(context.device.memory_bytes, Settings().runner_memory_bytes or context.device.memory_bytes)
-    peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak_bytes = host_peak_bytes() or 0
     if _GROWS * peak_bytes <= limit_bytes:
         return None
     return (

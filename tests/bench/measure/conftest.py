@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from dyno.bench.contract import Estimate, MetricSpec, Params, ResolvedSpec, Workload
@@ -15,7 +13,6 @@ from dyno.models.result import CoreShares, Phases, Reference
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
 
-MakeRecord = Callable[..., RunRecord]
 QUIET = CoreShares(
     others=0.0,
     stolen=0.0,
@@ -66,6 +63,7 @@ def make_record(
         sensors=sensors,
         core_shares=core_shares,
     )
+    fields.setdefault("amounts", {"execution": 1.0})
     fields.setdefault("verified", [] if fields.get("precision") is None else sorted(OUTPUT_CODES))
     return RunRecord(summary=summary, warmup=taken.warmup, samples=taken.samples, work=work, **fields)
 

@@ -6,8 +6,6 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -15,11 +13,9 @@ from dyno.bench.contract import Params, ResolvedSpec
 from dyno.bench.measure.assemble import assemble, reproduce
 from dyno.bench.measure.warnings import warning
 from dyno.models.result import DataOrigin, Epoch, Memory, Precision, Result, Sensors, Training, Verdict
-from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Processes, Spec
 from tests.bench.measure.conftest import QUIET, WORKLOAD, SomeParams
 
-MakeRecord = Callable[..., RunRecord]
 TRAINING = Training(
     epochs=[Epoch(index=0, time_s=1.0, loss=2.0), Epoch(index=1, time_s=1.0, loss=1.0)],
     seed=0,
@@ -28,13 +24,9 @@ TRAINING = Training(
 
 
 def test_phases_are_medians_windows_are_sums_and_memory_is_the_maximum(result, record):
-    runs = [
-        record([1.0] * 20, amounts={"execution": 1.0}, memory=Memory(host_peak_bytes=peak, reason="why"))
-        for peak in (3, 9, 5)
-    ]
+    runs = [record([1.0] * 20, memory=Memory(host_peak_bytes=peak, reason="why")) for peak in (3, 9, 5)]
     found = result(runs)
     assert (found.phases.compile_s, found.phases.steady_s, found.phases.import_s) == (0.25, 20.0, None)
-    assert found.cpu is not None
     assert (found.cpu.wall_s, found.cpu.user_s, found.cpu.system_s) == (60.0, 120.0, 1.5)
     assert (found.memory.host_peak_bytes, found.memory.device_peak_bytes, found.memory.reason) == (9, None, "why")
 
@@ -52,7 +44,6 @@ def test_the_precision_is_that_of_the_least_precise_run(result, record):
         for error in errors
     ]
     found = result(runs)
-    assert found.precision is not None
     assert found.precision.observed == "tf32"
     mismatch = next(each for each in found.warnings if each.code == "PRECISION_MISMATCH")
     assert mismatch.evidence["runs"] == [1]
@@ -64,7 +55,7 @@ SEEN = Precision(requested="float32", observed="float32", rel_error=3e-7)
 @pytest.mark.parametrize("process_start", ["spawned", "forked"])
 @pytest.mark.parametrize(("runs", "expected"), [(5, Verdict.TRUSTED), (4, Verdict.INDICATIVE)])
 def test_five_clean_and_fully_checked_runs_are_trusted_forked_or_spawned(result, record, process_start, runs, expected):
-    clean = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(runs)]
+    clean = [record([0.2] * 20, precision=SEEN) for _ in range(runs)]
     started = [
         run.model_copy(update={"summary": run.summary.model_copy(update={"process_start": process_start})})
         for run in clean
@@ -76,23 +67,23 @@ def test_five_clean_and_fully_checked_runs_are_trusted_forked_or_spawned(result,
 
 def test_a_check_that_a_run_could_not_make_lowers_the_verdict_and_gives_a_reason(result, record):
     unchecked_reasons = {"UNIT_MISMATCH": "nothing counts here"}
-    first = record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, unchecked=unchecked_reasons)
-    others = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(4)]
+    first = record([0.2] * 20, precision=SEEN, unchecked=unchecked_reasons)
+    others = [record([0.2] * 20, precision=SEEN) for _ in range(4)]
     found = result([first, *others])
     assert (found.unchecked, found.verdict) == (["UNIT_MISMATCH"], Verdict.INDICATIVE)
     assert found.details["unchecked_reasons"] == unchecked_reasons
 
 
 def test_unknown_instructions_leave_slow_path_unchecked(result, record, device):
-    found = result([record([0.2] * 20, amounts={"execution": 1.0})], on=device.model_copy(update={"isa": []}))
+    found = result([record([0.2] * 20)], on=device.model_copy(update={"isa": []}))
     assert "SLOW_PATH" in found.unchecked
     assert "instructions" in str(found.details["unchecked_reasons"])
 
 
 def test_codes_that_could_not_be_checked_are_listed(result, record):
-    checked = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(5)]
+    checked = [record([0.2] * 20, precision=SEEN) for _ in range(5)]
     assert result(checked, dtype="bfloat16").unchecked == ["ABOVE_PEAK"]
-    assert "RESULT_INCORRECT" in result([record([0.2] * 20, amounts={"execution": 1.0})]).unchecked
+    assert "RESULT_INCORRECT" in result([record([0.2] * 20)]).unchecked
 
 
 def codes(result):
@@ -100,7 +91,7 @@ def codes(result):
 
 
 def test_a_class_a_warning_of_one_run_makes_the_result_untrusted(result, record):
-    wrong = record([0.2] * 20, amounts={"execution": 1.0}, warnings=[warning("RESULT_INCORRECT", rel_error=0.1)])
+    wrong = record([0.2] * 20, warnings=[warning("RESULT_INCORRECT", rel_error=0.1)])
     found = result([wrong])
     assert found.verdict is Verdict.UNTRUSTED
     assert found.warnings[0].code == "RESULT_INCORRECT"
@@ -109,7 +100,7 @@ def test_a_class_a_warning_of_one_run_makes_the_result_untrusted(result, record)
 def test_the_width_of_the_interval_does_not_change_the_verdict(result, record):
     def judged(target):
         wild = (1.0, 1.3, 0.7, 1.9, 1.1)
-        runs = [record([time_s] * 20, amounts={"execution": 1.0}, precision=SEEN) for time_s in wild]
+        runs = [record([time_s] * 20, precision=SEEN) for time_s in wild]
         found = result(runs, spec=Spec(workload="some", measure=Measure(target_rel_ci=target)))
         return codes(found), found.verdict
 
@@ -128,7 +119,7 @@ def test_the_width_of_the_interval_does_not_change_the_verdict(result, record):
     ],
 )
 def test_a_throttled_clock_and_a_burner_in_some_of_the_runs_lower_the_verdict(result, record, condition, code):
-    usual: dict[str, Any] = {"amounts": {"execution": 1.0}, "precision": SEEN, "clock_hz": 4e9}
+    usual = {"precision": SEEN, "clock_hz": 4e9}
     disturbed = [record([0.25] * 20, **usual | condition) for _ in range(2)]
     found = result([record([0.2] * 20, **usual) for _ in range(3)] + disturbed)
     assert code in codes(found)
@@ -138,40 +129,40 @@ def test_a_throttled_clock_and_a_burner_in_some_of_the_runs_lower_the_verdict(re
 def test_advice_about_the_spec_is_for_its_submit_and_facts_about_the_work_are_for_the_result_too(record, device):
     advice = [warning("POW2_ONLY"), warning("BATCH_SMALL"), warning("SYNTHETIC_DATA")]
     linted = dataclasses.replace(WORKLOAD, lint=lambda params, device, replicas: advice)
-    runs = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(5)]
+    runs = [record([0.2] * 20, precision=SEEN) for _ in range(5)]
     found = assemble("job_1", ResolvedSpec(Spec(workload="some"), linted, SomeParams()), device, runs)
     assert codes(found) == {"SYNTHETIC_DATA"}
 
 
 def test_a_check_that_no_device_of_the_kind_allows_does_not_lower_the_verdict(result, record, device):
     tpu = device.model_copy(update={"id": "tpu:0", "kind": "tpu", "cores": []})
-    runs = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, clock_hz=None) for _ in range(5)]
+    runs = [record([0.2] * 20, precision=SEEN, clock_hz=None) for _ in range(5)]
     found = result(runs, on=tpu)
     assert (found.unchecked, found.verdict) == (["THROTTLED", "CLOCK_DRIFT"], Verdict.TRUSTED)
     assert result(runs).verdict is Verdict.INDICATIVE  # a processor's clock can be measured
 
 
 def test_a_figure_above_the_peak_is_untrusted(result, record):
-    found = result([record([0.05] * 60, amounts={"execution": 1.0})])
+    found = result([record([0.05] * 60)])
     assert "ABOVE_PEAK" in codes(found)
     assert found.verdict is Verdict.UNTRUSTED
 
 
 def test_an_idle_device_a_quota_and_an_emulated_device_raise_warnings(result, record, device):
     environment = {"container": {"cpu_cores": 1.0, "memory_bytes": None}}
-    idle = record([10.0] * 20, amounts={"execution": 1.0}, environment=environment)
+    idle = record([10.0] * 20, environment=environment)
     found = result([idle], on=device.model_copy(update={"emulated": True}))
     assert {"OVERHEAD_BOUND", "CPU_QUOTA", "EMULATED_DEVICE"} <= codes(found)
 
 
 def test_the_params_that_ran_replace_the_requested_ones(result, record):
-    found = result([record([1.0] * 20, amounts={"execution": 1.0}, params={"mode": "a"})], n=7)
+    found = result([record([1.0] * 20, params={"mode": "a"})], n=7)
     assert found.params == {"n": 7, "k": None, "dtype": "float32", "mode": "a"}
 
 
 def test_a_working_set_within_the_cache_raises_a_warning(result, record):
-    inside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**20})
-    outside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**30})
+    inside = record([1.0] * 20, details={"working_set_bytes": 2**20})
+    outside = record([1.0] * 20, details={"working_set_bytes": 2**30})
     assert "CACHE_RESIDENT" in codes(result([inside]))
     assert "CACHE_RESIDENT" not in codes(result([outside]))
 
@@ -180,7 +171,7 @@ def test_a_rising_loss_and_sample_data_raise_warnings(result, record):
     rising = [Epoch(index=place, time_s=1.0, loss=loss) for place, loss in enumerate((1.0, 2.0))]
     data = TRAINING.data.model_copy(update={"kind": "sample"})
     training = TRAINING.model_copy(update={"epochs": rising, "data": data})
-    found = result([record([1.0] * 20, amounts={"execution": 1.0}, training=training)])
+    found = result([record([1.0] * 20, training=training)])
     assert {"LOSS_RISING", "SYNTHETIC_DATA"} <= codes(found)
 
 
@@ -192,7 +183,7 @@ def test_what_disturbed_the_training_is_raised_unless_the_samples_raise_it(resul
     of_samples = warning("NOISY_NEIGHBOUR", others_share=0.1)
 
     def phases(**fields):
-        run = record([1.0] * 20, amounts={"execution": 1.0}, training=training, **fields)
+        run = record([1.0] * 20, training=training, **fields)
         return {each.code: each.evidence.get("phase") for each in result([run]).warnings if each.severity == "B"}
 
     expected = {"NOISY_NEIGHBOUR": "first epoch", "THROTTLED": "training"}
@@ -213,7 +204,7 @@ def test_sampled_steps_are_compared_with_the_epochs_in_their_unit(result, record
 
 
 def test_the_result_has_identity_environment_and_references(result, record, device):
-    found = result([record([1.0] * 20, amounts={"execution": 1.0}, environment={"python": "3"}, details={"x": 1})])
+    found = result([record([1.0] * 20, environment={"python": "3"}, details={"x": 1})])
     assert found.hardware_id is not None
     assert found.context_id is not None
     assert found.device["id"] == device.id

@@ -5,8 +5,6 @@ tests/bench/frameworks/cases provokes the readings, and tests/bench/runner whole
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from dyno.bench.contract import Params
@@ -21,7 +19,6 @@ from dyno.bench.measure.execution_checks import (
     unit_mismatch,
     work_eliminated,
 )
-from dyno.models.runner_protocol import RunRecord
 
 
 @pytest.mark.parametrize(
@@ -91,7 +88,6 @@ def test_only_a_known_function_counts_as_retraced():
     assert raised.evidence == {"times": 1, "functions": ["step"]}
 
 
-MakeRecord = Callable[..., RunRecord]
 WIDE = ["avx2", "fma", "avx512f", "avx512_vnni"]
 
 

@@ -92,7 +92,6 @@ def test_without_a_rate_the_open_loop_loads_the_device_by_half_and_later_runs_ke
     assert readings(Server(lambda call: 0.001), 40.0, known=250.0).rates_per_s == {"": 40.0}
     closed, opened = (found.quantiles[metric_name(loop, "p50")] for loop in ("closed", "open"))
     assert closed.value == pytest.approx(0.002, rel=0.01)
-    assert opened.value is not None
     assert opened.value > 0.002
     assert found.details["all"]["open_utilisation"] == pytest.approx(0.5, rel=0.01)
 
@@ -145,8 +144,6 @@ def test_the_interval_of_a_percentile_holds_it_as_often_as_it_says(share, count)
     held = 0
     for _ in range(400):
         found = quantile_interval([draw.random() for _ in range(count)], share)
-        assert found.low is not None
-        assert found.high is not None
         held += found.low <= share <= found.high
     assert held / 400 == pytest.approx(0.965, abs=0.03)
 

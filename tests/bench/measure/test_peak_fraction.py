@@ -1,17 +1,12 @@
 """The peak behind a fraction: of the precision that ran, on the used part of the device."""
 
-from collections.abc import Callable
-
 import pytest
 
 from dyno.bench.devices.datasheet import datasheet_peaks
 from dyno.bench.measure.peak_fraction import ceiling_per_s, device_in_use, peak_for_dtype
 from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Precision
-from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
-
-MakeRecord = Callable[..., RunRecord]
 
 
 def board(kind, model, units=1):
@@ -82,7 +77,7 @@ def test_the_highest_measurement_of_a_cpu_s_peak_counts(device, record):
 
 
 def test_a_result_on_a_gpu_has_its_fraction_with_its_source(result, record):
-    runs = [record([1e-9] * 20, amounts={"execution": 1.0}) for _ in range(2)]
+    runs = [record([1e-9] * 20) for _ in range(2)]
     two = board("gpu", "NVIDIA H200", 2)
     found = result(runs, on=two, spec=Spec(workload="some"), dtype="bfloat16").peak
     assert (found.value, found.provenance, found.dtype) == (989e12, "datasheet", "bfloat16")

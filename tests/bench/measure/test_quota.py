@@ -87,7 +87,7 @@ def test_a_run_in_a_group_with_a_quota_below_its_cores_raises_cpu_quota(
     quota = environment["container"]["cpu_cores"]
     if not raises and quota < len(device.cores):
         pytest.skip("a group above allows less than two cores")
-    found = result([record([1.0] * 20, amounts={"execution": 1.0}, environment=environment)])
+    found = result([record([1.0] * 20, environment=environment)])
     assert ("CPU_QUOTA" in codes(found)) is raises
     if raises:
         assert quota == 0.5

@@ -139,32 +139,31 @@ def test_the_window_s_length_by_the_wall_clock_is_kept():
     assert samples.epoch_s == pytest.approx(1.5 * samples.wall_s)
 
 
-def test_progress_is_reported_between_samples_and_reaches_its_total():
-    bench = Bench(repeat(0.125))
-    seen: list[tuple[int, int | None]] = []
+def progress(durations_s):
+    """The samples, and each (samples taken, samples expected) that was reported between samples."""
+    bench, seen = Bench(durations_s), list[tuple[int, int | None]]()
 
-    def report(taken, expected):
+    def report(*told):
         assert not bench.inside
-        seen.append((taken, expected))
+        seen.append(told)
 
-    samples = sample(bench.execute, StoppingRule(), bench, report)
-    assert seen[0] == (0, 20)
-    assert seen[-1] == (len(samples.samples), len(samples.samples))
+    return sample(bench.execute, StoppingRule(), bench, report).samples, seen
+
+
+def test_progress_is_reported_between_samples_and_reaches_its_total():
+    samples, seen = progress(repeat(0.125))
+    assert (seen[0], seen[-1]) == ((0, 20), (len(samples), len(samples)))
     assert [taken for taken, _ in seen] == sorted(taken for taken, _ in seen)
 
 
 def test_expected_samples_grow_with_the_scatter():
-    bench = Bench(alternating(0.125, 0.1875))
-    seen: list[int | None] = []
-    sample(bench.execute, StoppingRule(), bench, lambda taken, expected: seen.append(expected))
-    assert seen[-1] == MAX_SAMPLES
-    assert MAX_SAMPLES in seen[:40]
+    expected = [total for _, total in progress(alternating(0.125, 0.1875))[1]]
+    assert expected[-1] == MAX_SAMPLES
+    assert MAX_SAMPLES in expected[:40]
 
 
 def test_no_more_samples_are_expected_than_fit_into_the_longest_time():
-    bench = Bench(alternating(4.0, 5.0))
-    seen: list[tuple[int, int | None]] = []
-    sample(bench.execute, StoppingRule(), bench, lambda *told: seen.append(told))
+    seen = progress(alternating(4.0, 5.0))[1]
     taken, expected = seen[-1]
     assert taken == expected < 20
     assert [total for done, total in seen if done and total and total > taken + 1] == []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from itertools import chain, repeat
 from statistics import median
 from types import SimpleNamespace
@@ -19,11 +18,12 @@ import pytest
 
 from benchmarks.synthetic import autoregressive
 from dyno.bench.devices.cpu_speed import measure_clock_hz
-from dyno.bench.measure import level_shift, stability
+from dyno.bench.measure import change_points, stability
 from dyno.bench.measure.stability import (
     MULTIMODAL_LIMITS,
     clock_drift,
     device_shared,
+    fit_to_clock,
     multimodal,
     throttled,
     unchecked_by_sensors,
@@ -41,29 +41,25 @@ from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Measure, Processes, Spec
 from tests.bench.measure.bench import run
 
-MakeRecord = Callable[..., RunRecord]
-
 
 def code(raised):
     return raised.code if raised else None
 
 
 @pytest.mark.silent("INSUFFICIENT_SAMPLES")
-def test_ten_samples_of_a_tenth_of_a_second_are_sufficient(record):
-    assert stability.insufficient_samples(record([0.001] * 10, executions_per_sample=100), "cpu", Measure()) is None
+@pytest.mark.parametrize(
+    ("samples", "executions", "kind"),
+    [([0.001] * 10, 100, "cpu"), ([0.2] * 5, 1, "cpu"), ([0.8] * 3, 1, "cpu"), ([0.05] * 60, 1, "gpu")],
+)
+def test_samples_of_a_tenth_of_a_second_are_sufficient_and_fewer_of_longer_ones(record, samples, executions, kind):
+    taken = record(samples, executions_per_sample=executions)
+    assert stability.insufficient_samples(taken, kind, Measure()) is None
 
 
-@pytest.mark.parametrize(("samples", "executions"), [([0.2] * 4, 1), ([0.05] * 60, 1), ([0.085] * 20, 1)])
-def test_too_few_or_too_short_samples_are_insufficient(record, samples, executions):
-    raised = stability.insufficient_samples(record(samples, executions_per_sample=executions), "cpu", Measure())
-    assert code(raised) == "INSUFFICIENT_SAMPLES"
-    assert raised is not None
-    assert raised.evidence["samples"] == len(samples)
-
-
-def test_of_longer_samples_fewer_are_enough(record):
-    assert stability.insufficient_samples(record([0.2] * 5), "cpu", Measure()) is None
-    assert stability.insufficient_samples(record([0.8] * 3), "cpu", Measure()) is None
+@pytest.mark.parametrize("samples", [[0.2] * 4, [0.05] * 60, [0.085] * 20])
+def test_too_few_or_too_short_samples_are_insufficient(record, samples):
+    raised = stability.insufficient_samples(record(samples), "cpu", Measure())
+    assert (raised.code, raised.evidence["samples"]) == ("INSUFFICIENT_SAMPLES", len(samples))
 
 
 @pytest.mark.parametrize(
@@ -78,13 +74,8 @@ def test_of_longer_samples_fewer_are_enough(record):
 )
 def test_the_message_names_the_settings_that_would_do(record, given, samples, advice):
     raised = stability.insufficient_samples(record(samples), "cpu", given)
-    assert raised is not None
     few = 3 if samples[0] > 0.5 else 5
     assert raised.message.endswith(f"the floor is {few} samples of 0.1 s.{advice}")
-
-
-def test_an_accelerator_may_have_shorter_samples(record):
-    assert stability.insufficient_samples(record([0.05] * 60), "gpu", Measure()) is None
 
 
 FALLING = [1.0] * 10 + [0.94] * 10
@@ -128,18 +119,14 @@ def test_runs_that_drift_each_in_their_own_way_scatter(record):
     assert stability.no_steady_state([record(each) for each in (rising, falling) * 3], 0.03) is None
 
 
-def test_a_single_run_misses_a_target_by_its_own_samples(record):
-    wide = [record([1.0, 1.5] * 10)]
-    raised = stability.target_missed(time_interval(wide), wide, 0.01)
-    assert raised is not None
-    assert raised.evidence["over"] == "samples"
-    narrow = [record([1.0] * 20)]
-    assert stability.target_missed(time_interval(narrow), narrow, 0.01) is None
-
-
-def test_too_few_samples_for_an_interval_miss_no_target(record):
-    records = [record([1.0, 2.0])]
-    assert stability.target_missed(time_interval(records), records, 0.01) is None
+@pytest.mark.parametrize(
+    ("samples", "is_missed"),
+    [([1.0, 1.5] * 10, True), ([1.0] * 20, False), ([1.0, 2.0], False)],  # two have no interval
+)
+def test_a_single_run_misses_a_target_by_its_own_samples(record, samples, is_missed):
+    runs = [record(samples)]
+    raised = stability.target_missed(time_interval(runs), runs, 0.01)
+    assert (raised and raised.evidence["over"]) == ("samples" if is_missed else None)
 
 
 @pytest.mark.parametrize(
@@ -152,34 +139,31 @@ def test_too_few_samples_for_an_interval_miss_no_target(record):
         ("gpu", 2.0, False),
         ("gpu", 1.5, True),
         ("tpu", 1.0, True),
+        ("emulated", 7.5, True),  # an emulated device takes all its cores
     ],
 )
 def test_a_quota_below_what_the_work_may_need_raises_a_warning(device, kind, quota, bound):
-    on = device.model_copy(update={"kind": kind, "cores": list(range(8))})
+    on = of_kind(device, kind).model_copy(update={"cores": list(range(8))})
     assert (code(stability.cpu_quota(quota, on)) == "CPU_QUOTA") is bound
 
 
-def test_an_emulated_device_takes_all_its_cores(device):
-    emulated = device.model_copy(update={"kind": "tpu", "emulated": True})
-    assert code(stability.cpu_quota(1.5, emulated)) == "CPU_QUOTA"
+STEADY, WILD = (1.0,) * 5, (1.0, 2.0, 1.0, 2.0, 1.0)
 
 
-def test_fewer_runs_than_the_minimum_are_never_enough_and_the_maximum_always_is(record):
-    measure = Measure(processes=Processes(min=2, max=4))
-    steady = [record([1.0] * 20)] * 4
-    wild = [record([time_s] * 20) for time_s in (1.0, 2.0, 1.0, 2.0)]
-    assert [enough_runs(measure, steady[:count]) for count in range(5)] == [False, False, True, True, True]
-    assert [enough_runs(measure, wild[:count]) for count in range(5)] == [False, False, False, False, True]
-
-
-def test_a_fixed_number_of_runs_is_taken_even_if_they_agree(record):
-    assert not enough_runs(Measure(), [record([1.0] * 20)] * 4)
-    assert enough_runs(Measure(), [record([1.0] * 20)] * 5)
-
-
-def test_a_loose_target_needs_no_more_than_the_first_runs(record):
-    measure = Measure(processes=Processes(min=2, max=9), target_rel_ci=0.5)
-    assert enough_runs(measure, [record([time_s] * 20) for time_s in (1.0, 1.02)])
+@pytest.mark.parametrize(
+    ("measure", "times_s", "enough"),
+    [
+        ({"processes": {"min": 2, "max": 4}}, STEADY, 2),
+        ({"processes": {"min": 2, "max": 4}}, WILD, 4),
+        ({}, STEADY, 5),
+        ({"processes": {"min": 2, "max": 9}, "target_rel_ci": 0.5}, (1.0, 1.02, 1.0), 2),
+        ({"processes": {"min": 5, "max": 7}}, (*WILD, 1.0, 1.0), 7),
+    ],
+)
+def test_runs_are_enough_at_the_minimum_if_they_agree_and_at_the_maximum_always(record, measure, times_s, enough):
+    rule, runs = Measure.model_validate(measure), [record([time_s] * 20) for time_s in times_s]
+    counts = range(len(runs) + 1)
+    assert [enough_runs(rule, runs[:count]) for count in counts] == [count >= enough for count in counts]
 
 
 def test_the_first_runs_alone_fix_the_number_of_runs(record):
@@ -193,10 +177,8 @@ def test_the_first_runs_alone_fix_the_number_of_runs(record):
         assert [enough_runs(measure, runs[:count]) for count in range(4, 10)] == [False] * 4 + [True] * 2
 
 
-def test_without_a_target_the_first_runs_are_all_and_a_range_aims_at_one_percent(record):
-    wild = [record([time_s] * 20) for time_s in (1.0, 2.0, 1.0, 2.0, 1.0)]
-    assert required_runs(Measure(), wild) == 5
-    assert required_runs(Measure(processes=Processes(min=5, max=7)), wild) == 7
+def test_without_a_target_the_first_runs_are_all(record):
+    assert required_runs(Measure(), [record([time_s] * 20) for time_s in WILD]) == 5
 
 
 def test_the_target_holds_the_truth_as_often_as_it_says():
@@ -220,7 +202,6 @@ def test_an_interval_wider_than_the_requested_target_is_reported(record):
     records = [record([time_s] * 20) for time_s in (1.0, 1.1, 0.9, 1.05, 0.95)]
     raised = stability.target_missed(time_interval(records), records, 0.09)
     assert code(raised) == "TARGET_MISSED"
-    assert raised is not None
     assert (raised.evidence["target_rel_ci"], raised.evidence["runs"], raised.evidence["over"]) == (0.09, 5, "runs")
     assert raised.evidence["rel_half_width"] == pytest.approx(2.7764 * 0.0790569 / 5**0.5, rel=1e-4)
     for target in (0.1, None):
@@ -229,7 +210,7 @@ def test_an_interval_wider_than_the_requested_target_is_reported(record):
 
 def test_only_a_requested_target_can_be_missed(result, record):
     def raised(target):
-        runs = [record([time_s] * 20, amounts={"execution": 1.0}) for time_s in (1.0, 1.1, 0.9, 1.05, 0.95)]
+        runs = [record([time_s] * 20) for time_s in (1.0, 1.1, 0.9, 1.05, 0.95)]
         found = result(runs, spec=Spec(workload="some", measure=Measure(target_rel_ci=target)))
         return {each.code for each in found.warnings}
 
@@ -247,7 +228,6 @@ LOWER = [178.0, 180.0, 181.0, 182.0, 179.0, 180.0, 181.0, 179.0]
 @pytest.mark.parametrize("medians", [[*LOWER, 180, 310], [310, *LOWER, 311], [*LOWER, *LOWER, 310], [1.0] * 9 + [1.05]])
 def test_runs_in_two_groups_are_multimodal(medians):
     raised = multimodal(medians)
-    assert raised is not None
     assert raised.code == "MULTIMODAL"
 
 
@@ -266,19 +246,12 @@ def test_runs_in_one_group_too_close_or_too_few_are_not(medians):
 
 
 def test_the_warning_shows_both_groups_for_any_order_of_runs():
+    """Groups about 180 and 311: within 12 + 2, between 131² · 8 · 2 / 10."""
     raised = multimodal([310, *LOWER, 312])
-    assert raised is not None
-    assert raised.message == "8 and 2 runs lie 70.9% apart."
-    assert raised.evidence["high_group"] == [310, 312]
-    # Groups about 180 and 311: within 12 + 2, between 131² · 8 · 2 / 10.
+    assert (raised.message, raised.evidence["high_group"]) == ("8 and 2 runs lie 70.9% apart.", [310, 312])
     assert raised.evidence["scatter_ratio"] == pytest.approx(131**2 * 16 / 10 / 14)
     assert raised.evidence["limit"] == 18.0
-
-
-def test_the_ratio_of_groups_that_do_not_scatter_is_none_instead_of_infinity():
-    raised = multimodal([1.0] * 9 + [1.05])
-    assert raised is not None
-    assert raised.evidence["scatter_ratio"] is None
+    assert multimodal([1.0] * 9 + [1.05]).evidence["scatter_ratio"] is None, "instead of infinity"
 
 
 @pytest.mark.parametrize("count", [10, 11, 14, 19])
@@ -324,7 +297,6 @@ def test_a_clean_run_raises_nothing(quiet):
 def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evidence():
     seen = {"throttle_reasons": ["power cap"], "throttled_share": 0.5, "temperature_c": 83.0}
     capped = throttled(QUIET_GPU.model_copy(update=seen))
-    assert capped is not None
     assert (capped.code, capped.severity) == ("THROTTLED", "B")
     assert "(power cap)" in capped.message
     assert capped.evidence == {
@@ -335,7 +307,6 @@ def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evi
         "temperature_c": 83.0,
     }
     counted = throttled(QUIET_CPU.model_copy(update={"throttle_events": 7}))
-    assert counted is not None
     assert counted.evidence["events"] == 7
 
 
@@ -351,7 +322,6 @@ def test_a_recorded_counter_raises_throttling_only_for_more_than_a_hundredth_of_
 @pytest.mark.provokes("DEVICE_SHARED", how="recorded")
 def test_a_recorded_second_process_on_the_gpu_is_sharing():
     shared = device_shared(QUIET_GPU.model_copy(update={"other_processes": 1}))
-    assert shared is not None
     assert (shared.code, shared.severity) == ("DEVICE_SHARED", "B")
     assert shared.evidence == {"other_processes": 1, "utilisation": 0.98}
 
@@ -390,7 +360,6 @@ def test_a_clock_step_that_explains_the_runs_is_drift(low, run, lasts):
         return
     clocks = [clock * factor for clock, factor in zip(recorded, factors, strict=True)]
     raised = clock_drift(clocks, [each / factor**0.9 for each, factor in zip(noise, factors, strict=True)])
-    assert raised is not None
     assert raised.evidence["step"] is True
     left = raised.evidence["adjusted_scatter"]
     assert left < 0.25 * raised.evidence["scatter"]
@@ -440,6 +409,25 @@ def test_a_clock_that_slides_is_drift_if_the_figure_follows_it(elasticity, noise
     assert (clock_drift(SLIDING, times) is not None) is drifts
 
 
+def test_what_the_clock_leaves_of_the_scatter():
+    times = [1 / clock for clock in SLIDING]
+    fit = fit_to_clock(SLIDING, times)
+    assert fit.left == pytest.approx(0.0, abs=1e-9)
+    assert fit.as_is == pytest.approx(0.05, abs=0.005)
+    assert fit.moved == pytest.approx(fit.clock_moved)
+    same = fit_to_clock([4e9, 4e9], [1.0, 2.0])
+    assert (same.as_is, same.moved, same.clock_moved) == (same.left, 0.0, 0.0)
+    assert fit_to_clock(SLIDING, [1.0] * len(SLIDING)).moved == 0.0
+
+
+def test_the_scatter_that_is_left_counts_the_estimated_slope():
+    times = [each / clock**0.6 for each, clock in zip((1.0, 1.01, 0.99, 1.02, 0.98), SLIDING, strict=True)]
+    slope, intercept = np.polyfit(np.log(SLIDING), np.log(times), 1)
+    left = np.log(times) - intercept - slope * np.log(SLIDING)
+    assert -1 < slope < 0
+    assert fit_to_clock(SLIDING, times).left == pytest.approx(float(np.sqrt(np.sum(left**2) / (len(times) - 2))))
+
+
 QUIET_TIMES = (1.0, 1.004, 0.998, 1.002, 0.997)  # recorded scatter of five runs on a quiet machine
 QUIET_CLOCKS = (4.46e9, 4.47e9, 4.46e9, 4.43e9, 4.47e9)
 
@@ -457,7 +445,6 @@ def test_a_step_of_a_clock_counts_by_how_far_the_times_follow_though_they_scatte
     clocks = [3.68e9, 3.66e9, 3.69e9, 3.69e9, 3.61e9, 3.50e9, 3.50e9, 3.50e9, 3.50e9, 3.50e9]
     noise = [1.0, 1.05, 0.98, 1.03, 1.0, 1.04, 0.97, 1.0, 1.03, 0.99]
     raised = clock_drift(clocks, [1.06 * time if run > 4 else time for run, time in enumerate(noise)])
-    assert raised is not None
     assert raised.evidence["adjusted_scatter"] > stability.EXPLAINED_SHARE * raised.evidence["scatter"]
     assert clock_drift(clocks, noise) is None
 
@@ -517,7 +504,7 @@ def test_one_set_of_times_in_a_hundred_without_a_change_looks_like_one(runs):
     alike = autoregressive(RECORDED)(rng, (TRIALS, runs))
     for noise in (alike, rng.standard_t(3, (TRIALS, runs))):
         sets = np.exp(0.01 * noise).tolist()
-        found = [level_shift.largest_shift(values, level_shift.ONE_IN_100) is not None for values in sets]
+        found = [change_points.largest_shift(values, change_points.SHIFT_LIMITS) is not None for values in sets]
         assert 1 <= sum(found) <= 20  # 10, and three standard deviations
 
 
@@ -531,7 +518,8 @@ def test_the_measured_clock_of_this_machine_does_not_drift():
 
 
 def of_kind(device, kind):
-    return device.model_copy(update={"kind": kind})
+    emulated = {"kind": "tpu", "emulated": True} if kind == "emulated" else {"kind": kind}
+    return device.model_copy(update=emulated)
 
 
 @pytest.mark.parametrize(
@@ -545,6 +533,7 @@ def of_kind(device, kind):
         ("gpu", None, CLEAN, {"THROTTLED", "DEVICE_SHARED"}),
         ("gpu", QUIET_GPU.model_copy(update={"other_processes": None}), CLEAN, {"DEVICE_SHARED"}),
         ("tpu", None, [None, None], {"THROTTLED", "CLOCK_DRIFT"}),
+        ("emulated", None, CLEAN, set()),  # it has the sensors of its CPU
     ],
 )
 def test_codes_without_readings_are_unchecked(record, device, kind, sensors, clocks, missing):
@@ -565,20 +554,10 @@ def test_a_clock_that_falls_during_sampling_is_not_a_steady_state(share):
     assert not samples.steady
 
 
-def test_an_emulated_device_has_the_sensors_of_its_cpu(record, device):
-    emulated = device.model_copy(update={"kind": "tpu", "emulated": True})
-    assert unchecked_by_sensors(emulated, [record([1.0] * 20, clock_hz=clock) for clock in CLEAN]) == set()
-
-
 def test_a_result_has_the_warnings_and_names_the_runs_that_raised_them(result, record):
     hot = QUIET_GPU.model_copy(update={"throttle_reasons": ["power brake"], "other_processes": 1})
     sensed = [(QUIET_GPU, 3e9, 0.2), (hot, 2.5e9, 0.24), (QUIET_GPU, 3e9, 0.2)]
-    found = result(
-        [
-            record([time_s] * 20, amounts={"execution": 1.0}, sensors=each, clock_hz=clock)
-            for each, clock, time_s in sensed
-        ]
-    )
+    found = result([record([time_s] * 20, sensors=each, clock_hz=clock) for each, clock, time_s in sensed])
     raised = {each.code: each.evidence.get("runs") for each in found.warnings}
     assert (raised["THROTTLED"], raised["DEVICE_SHARED"]) == ([1], [1])
     assert "CLOCK_DRIFT" in raised
@@ -586,7 +565,7 @@ def test_a_result_has_the_warnings_and_names_the_runs_that_raised_them(result, r
 
 
 def test_a_result_of_clean_runs_raises_none_of_them_and_leaves_none_unchecked(result, record):
-    found = result([record([0.2] * 20, amounts={"execution": 1.0}, clock_hz=clock) for clock in CLEAN])
+    found = result([record([0.2] * 20, clock_hz=clock) for clock in CLEAN])
     codes = {"THROTTLED", "CLOCK_DRIFT", "DEVICE_SHARED"}
     assert not codes & {each.code for each in found.warnings}
     assert not codes & set(found.unchecked)

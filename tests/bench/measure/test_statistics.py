@@ -95,8 +95,6 @@ def test_the_interval_of_a_median_covers_at_least_95_percent_and_no_rank_more_wo
 @given(st.lists(st.floats(0.1, 10), min_size=6, max_size=60))
 def test_the_interval_of_a_median_holds_the_median(values):
     interval = median_interval(values)
-    assert interval.low is not None
-    assert interval.high is not None
     assert interval.low <= interval.value <= interval.high
 
 
@@ -163,10 +161,6 @@ def test_t_over_process_medians_covers_the_truth_where_pooling_all_samples_does_
     for draw in draws:
         over_runs = mean_interval([median(list(run)) for run in draw])
         over_all = mean_interval(list(draw.ravel()))
-        assert over_runs.low is not None
-        assert over_runs.high is not None
-        assert over_all.low is not None
-        assert over_all.high is not None
         runs += over_runs.low <= 100 <= over_runs.high
         pooled += over_all.low <= 100 <= over_all.high
     sampling_error = 3 * math.sqrt(0.95 * 0.05 / trials)

@@ -15,12 +15,13 @@ from dyno.bench.frameworks.tensorflow import TensorFlow
 from dyno.bench.measure.result_metrics import all_metrics
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.runner import run
-from dyno.bench.runner.run import PhaseTimer, host_peak_bytes, peak_memory, reset_host_peak
+from dyno.bench.runner.run import PhaseTimer, peak_memory
 from dyno.bench.workloads.matmul import Chain
 from dyno.models.device import Device
 from dyno.models.result import Phases
 from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, ProgressFrame, RunRequest, StartedFrame
 from dyno.models.spec import Measure, Spec
+from dyno.processes import host_peak_bytes, reset_host_peak
 from tests.running import failure_of, in_process, job_of, pipe, record_of
 
 CORES = sorted(os.sched_getaffinity(0))

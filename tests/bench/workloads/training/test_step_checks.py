@@ -3,6 +3,8 @@
 Also what data and weights show of a timed training, on the real network of the digits.
 """
 
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +21,7 @@ from dyno.bench.training.model_training import ModelTraining, Plan, TrainingOutc
 from dyno.bench.training.step_checks import StepCounter, check_training
 from dyno.bench.training.workload import TrainingParams
 from dyno.bench.workloads._matmul_params import as_tf32
+from dyno.models.device import Device
 from dyno.models.result import DataOrigin
 from tests.running import started
 
@@ -229,3 +232,17 @@ def test_a_nonfinite_weight_is_detected(looked_at, value):
     found = looked_at(spoil=value)
     assert _codes(found) == ["OUTPUT_NONFINITE"]
     assert found.warnings[0].evidence == {"nonfinite": 1, "elements": 20}
+
+
+def test_a_plain_step_that_may_not_fit_in_memory_is_left_out(context):
+    device = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=[0], memory_bytes=1 << 20)
+    found = _verified(_training(replace(context(), device=device)))
+    assert "a plain step may need" in found.unchecked[CODE]
+    assert CODE not in found.verified
+
+
+def test_the_memory_of_the_process_that_starts_a_run_does_not_count():
+    child = "from dyno.processes import host_peak_bytes; print(host_peak_bytes())"
+    parent = f"import os, sys; held = b'x' * (1 << 29); os.execv(sys.executable, [sys.executable, '-c', {child!r}])"
+    done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1 << 28

@@ -1,62 +1,36 @@
-"""METRIC_OUT_OF_BAND: is the headline metric far from earlier results of the same work?
+"""A result among its peers: where the next result falls (`repeat`), and METRIC_OUT_OF_BAND.
 
-If clocks are known, earlier figures are adjusted to the clock of the new figure
-(`dyno.bench.measure.clock_adjustment`). But if that clock is outside the band of the earlier clocks, nothing is
-adjusted: a device that is slow because its clock is low remains slow.
+A series has the headline figures of the same work on devices of the same model. Untrusted and disturbed results, and
+results of too few samples, don't count in it (`shows_level`).
 
-The band is a prediction interval around the median of the other results on devices of this model. It uses logarithms,
-so that a rate and its time are judged alike. The scatter is the median absolute deviation, which a few bad results or
-a second mode don't widen. The band holds a new value with a probability of 99 %. Its half-width is the scatter times
-Student's t, times a factor for the median's own error. The degrees of freedom are 37 % of the number of results, the
-deviation's efficiency (`statistics.robust_half_width`). A fixed multiple, such as the 3.5 of Iglewicz & Hoaglin (1993),
-would raise the warning for one normal result in eight against five others.
+`repeat` rests on the peers with the same hardware and software, and holds the next result with a probability of 95 %
+(`dyno.bench.measure.series`). A figure's own interval describes one stretch of time; the next result falls in another.
+An interval that is too wide to be of use is null, and so is that of a result that is itself a stray. No bound is beyond
+a data sheet's peak. A measured peak bounds nothing, because it belongs to the clock of one moment.
 
-The band is at least 10 % wide on either side, because equal devices differ by 8 % on average (Sinha et al. 2022, "Not
-All GPUs Are Created Equal", five clusters).
-
-Untrusted and disturbed results, and results of too few samples, don't count as peers (`shows_level`).
-
-With fewer than five other results there is no band. All work begins so, and the check doesn't count as missed.
+METRIC_OUT_OF_BAND asks whether the figure is far from all peers. If clocks are known, earlier figures are adjusted to
+the clock of the new figure. But if that clock is outside the band of the earlier clocks, nothing is adjusted: a device
+that is slow because its clock is low remains slow. With fewer than five peers there is no band. All work begins so, and
+the check doesn't count as missed.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 from dyno.bench.contract import Params, ResolvedSpec
-from dyno.bench.measure.clock_adjustment import adjusted, clock_hz
-from dyno.bench.measure.repeatability import (
-    clock_elasticity,
-    headline_metric,
-    log_deviation,
-    same_conditions,
-    with_earlier_results,
-)
-from dyno.bench.measure.statistics import median, robust_half_width
+from dyno.bench.measure import series
+from dyno.bench.measure.statistics import median
 from dyno.bench.measure.warning_codes import CODES
 from dyno.bench.measure.warnings import sorted_warnings, warning
 from dyno.models.processor_names import model_name
-from dyno.models.result import Headline, Metric, Peer, Result, ResultSummary, ResultWarning, Verdict
+from dyno.models.result import BasedOn, Headline, Metric, Peer, Repeat, Result, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import Spec
 
 _CODE = "METRIC_OUT_OF_BAND"
 _NOT_READ = "the worker couldn't read earlier results of this work from the store"
-MIN_PEERS = 5
-CONFIDENCE = 0.99
-FLOOR = 0.1
-_WIDEST = math.log(1e6)  # a finite half-width at which no figure raises the warning
-
-
-@dataclass(frozen=True)
-class RegressionBand:
-    """Bounds in the figures' unit, around the median of `count` figures."""
-
-    low: float
-    high: float
-    median: float
-    count: int
 
 
 def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
@@ -65,7 +39,7 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
     A series also has one number of cores for CPUs, since a worker may have only some cores, and one number of units for
     other devices. None for emulated devices, which aren't comparable, and if nothing was sampled.
     """
-    metric = headline_metric(result)
+    metric = series.headline_metric(result)
     if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
         return None
     work = work_of(spec, result, params.model_dump(mode="json"), params.untimed)
@@ -80,8 +54,8 @@ def peer(result: Result, metric: Metric, value: float) -> Peer:
         hardware_id=result.hardware_id,
         context_id=result.context_id,
         runs=len(metric.by_run),
-        scatter=log_deviation(metric.by_run),
-        clock_hz=clock_hz(result),
+        scatter=series.log_deviation(metric.by_run),
+        clock_hz=series.mean_clock_hz(result),
     )
 
 
@@ -92,6 +66,17 @@ def work_of(
     timed = {name: value for name, value in {**requested, **result.params}.items() if name not in untimed}
     precision = [result.precision.requested, result.precision.observed] if result.precision else [None, None]
     return [spec.workload, timed, spec.framework, spec.replicas, precision, result.method_version]
+
+
+def _model(result: Result) -> list[object]:
+    kind, model = result.device.get("kind"), result.device.get("model")
+    share = len(result.device.get("cores", ())) if kind == "cpu" else result.device.get("units")
+    return [kind, model, share]
+
+
+def digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 # Codes of a condition that later results don't have, or of too few samples for a level.
@@ -112,9 +97,67 @@ def with_history(result: Result, of: ResolvedSpec, peers: Sequence[Peer] | None)
     if current is None:
         return result, None
     sampled = {metric.name for metric in of.workload.metrics_for(of.params) if metric.sampled}
-    predicted = with_earlier_results(result, current.own, peers or [], sampled)
+    predicted = with_prediction(result, current.own, peers or [], sampled)
     checked = with_band_check(predicted, current.own, peers)
     return checked, current if shows_level(checked) else None
+
+
+def with_prediction(result: Result, own: Peer, peers: Sequence[Peer], sampled: Collection[str]) -> Result:
+    """The result with a `repeat` that also uses the `peers` of the same conditions.
+
+    `own` is the headline figure. `repeat` applies to the `sampled` metrics, which are the same times in other units.
+    """
+    of = series.PeerSeries.of(result, own, peers)
+    half = of.half_width()
+    if half is None:
+        return result
+    predicted = partial(_predicted, result, of, half, _why_stray(of))
+    return result.model_copy(
+        update={"metrics": [predicted(metric) if metric.name in sampled else metric for metric in result.metrics]}
+    )
+
+
+def _why_stray(of: series.PeerSeries) -> str | None:
+    """Why the next result isn't near the own one; None if it may be."""
+    if not of.is_stray:
+        return None
+    share = of.own.value / median([job.value for job in of.earlier]) - 1
+    return f"not known yet: this result is {_away(share)} the earlier ones"
+
+
+def _away(share: float) -> str:
+    return f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
+
+
+def _predicted(result: Result, of: series.PeerSeries, half: float, stray: str | None, metric: Metric) -> Metric:
+    """The metric with its prediction, whose half-width in logarithms is `half`; without it if the result is a stray."""
+    if not metric.value or metric.value < 0:
+        return metric
+    if stray:
+        return metric.model_copy(update={"repeat": None, "repeat_reason": stray})
+    band = series.around(metric.value, half)
+    based_on = BasedOn(runs=of.own.runs or 1, jobs=len(of.earlier))
+    fields = series.usable(Repeat(low=band.low, high=band.high, based_on=based_on))
+    if fields["repeat"] is not None:
+        changes = _within_peak(result, metric, band) | _at_clock(of, metric)
+        fields["repeat"] = fields["repeat"].model_copy(update=changes)
+    return metric.model_copy(update=fields)
+
+
+def _within_peak(result: Result, metric: Metric, band: series.Band) -> dict[str, float]:
+    fraction = result.peak.fraction if result.peak.provenance == "datasheet" else None
+    if not fraction or not 0 < fraction <= 1:
+        return {}
+    if metric.better == "higher":
+        return {"high": min(band.high, band.centre / fraction)}
+    return {"low": max(band.low, band.centre * fraction)}
+
+
+def _at_clock(of: series.PeerSeries, metric: Metric) -> dict[str, float | None]:
+    if of.of_clock is None:
+        return {}
+    elasticity = math.copysign(of.of_clock.value, 1 if metric.better == "higher" else -1)
+    return {"clock_hz": of.own.clock_hz, "elasticity": elasticity, "elasticity_error": of.of_clock.error}
 
 
 def with_band_check(result: Result, own: Peer, peers: Sequence[Peer] | None) -> Result:
@@ -128,38 +171,25 @@ def with_band_check(result: Result, own: Peer, peers: Sequence[Peer] | None) -> 
     return result.model_copy(update={"warnings": warnings, "verdict": _at_best_indicative(result)})
 
 
-def regression_band(values: Sequence[float]) -> RegressionBand:
-    """The band for one more value, given positive `values`. Raises ValueError for fewer than five."""
-    count = len(values)
-    if count < MIN_PEERS:
-        raise ValueError(f"a band needs {MIN_PEERS} values, not {count}")
-    logs = [math.log(value) for value in values]
-    half = robust_half_width(logs, CONFIDENCE)
-    factor = math.exp(min(max(half, math.log1p(FLOOR)), _WIDEST))
-    middle = math.exp(median(logs))
-    return RegressionBand(middle / factor, middle * factor, middle, count)
-
-
 def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarning | None:
     others = [peer for peer in peers if peer.value > 0]
-    if len(others) < MIN_PEERS:
+    if len(others) < series.MIN_PEERS:
         return None
-    metric = headline_metric(result)
-    of_clock = clock_elasticity(result, own, [peer for peer in others if same_conditions(own, peer)])
+    metric, of_clock = series.headline_metric(result), series.PeerSeries.of(result, own, others).of_clock
     elasticity = None if of_clock is None or _clock_out_of_band(own, others) else of_clock.value
-    band = regression_band([adjusted(peer, own.clock_hz, elasticity) for peer in others])
+    band = series.robust_band([series.adjusted(peer, own.clock_hz, elasticity) for peer in others])
     if band.low <= own.value <= band.high:
         return None
     model = result.device.get("model")
-    share, name = own.value / band.median - 1, model_name(str(model))
-    away = f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
+    away = _away(own.value / band.centre - 1)
     return warning(
         "METRIC_OUT_OF_BAND",
-        f"The figure is {away} the median of {band.count} results of the same work on devices of model {name}.",
+        f"The figure is {away} the median of {len(others)} results of the same work on devices of model "
+        f"{model_name(str(model))}.",
         metric=metric.name if metric else None,
         value=own.value,
-        median=band.median,
-        count=band.count,
+        median=band.centre,
+        count=len(others),
         band=[band.low, band.high],
         clock_hz=own.clock_hz,
         elasticity=elasticity,
@@ -171,9 +201,9 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
 
 def _clock_out_of_band(own: Peer, others: Sequence[Peer]) -> bool:
     clocks = [peer.clock_hz for peer in others if peer.clock_hz]
-    if not own.clock_hz or len(clocks) < MIN_PEERS:
+    if not own.clock_hz or len(clocks) < series.MIN_PEERS:
         return False
-    band = regression_band(clocks)
+    band = series.robust_band(clocks)
     return not band.low <= own.clock_hz <= band.high
 
 
@@ -191,14 +221,3 @@ def _unchecked(result: Result) -> Result:
 
 def _at_best_indicative(result: Result) -> Verdict:
     return min(result.verdict, Verdict.INDICATIVE, key=lambda verdict: verdict.rank)
-
-
-def _model(result: Result) -> list[object]:
-    kind, model = result.device.get("kind"), result.device.get("model")
-    share = len(result.device.get("cores", ())) if kind == "cpu" else result.device.get("units")
-    return [kind, model, share]
-
-
-def digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -39,11 +39,11 @@ from dyno.models.result import Result, RunSamples
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.api_keys import ApiKeys
-from dyno.store.documents import StoredResult, encode_result
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, async_client, sync_client
+from dyno.store.results import StoredResult, encode_result
 
 RECORDED = RESULTS / "recorded"
 EXAMPLE = RECORDED / "reproduction" / "fashion.json"  # a training of 15 epochs: 17 kB of JSON

@@ -18,6 +18,7 @@ from dyno.bench.measure.warning_codes import CLASSES, CODES, WarningCode
 from dyno.bench.registry import bundled
 from dyno.models.sweep import presets
 from dyno.settings import DATA_DIR, RUN_DIR, Settings
+from dyno.store.redis import Keys
 
 ROOT = Path(__file__).parents[1]
 RATES = ROOT / "docs" / "results" / "recorded" / "alarms.json"
@@ -154,12 +155,20 @@ def _quantity(name: str, value: float) -> str:
     return f"{value:,}{unit}" if isinstance(value, int) and value >= 10_000 else f"{value:g}{unit}"
 
 
+def keys() -> str:
+    """The table of keys in docs/architecture.md."""
+    lost = {"record": "kept", "derived": "made again", "spare": "lost"}
+    rows = ((f"`{row.name}`", row.type, row.holds, row.bound, lost[row.origin]) for row in Keys.rows().values())
+    return _table(("key", "type", "holds", "bounded by", "a damaged value is"), *rows)
+
+
 TABLE = re.compile(r"^\| workload \|.*\n(?:\|.*\n)+", re.MULTILINE)
 # Page -> the part of it that is generated, and what generates it.
 GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
     "README.md": (TABLE, workloads_in_short),
     "docs/workloads.md": (TABLE, workloads),
     "docs/api.md": (re.compile(r"^\| preset \|.*\n(?:\|.*\n)+", re.MULTILINE), sweeps),
+    "docs/dev/architecture.md": (re.compile(r"^\| key \|.*\n(?:\|.*\n)+", re.MULTILINE), keys),
     "docs/settings.md": (re.compile(r"^## Redis, .*\Z", re.MULTILINE | re.DOTALL), settings),
     "docs/warnings.md": (re.compile(r"^## A: .*\Z", re.MULTILINE | re.DOTALL), warnings),
 }

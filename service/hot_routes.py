@@ -18,10 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dyno.errors import DynoError
 from dyno.logging import current_job_id
 from dyno.models.job import Job
-from dyno.store.documents import RESULT_SHAPE, StoredJob, StoredResult
 from dyno.store.jobs import Submitted
-from dyno.store.records import RecordPage
+from dyno.store.pages import RecordPage
+from dyno.store.records import StoredJob
 from dyno.store.redis import JOB_ID
+from dyno.store.results import RESULT_SHAPE, StoredResult
 from service import middleware, problems, streaming, submission, validation
 from service.auth import authorize, likely_viewer
 from service.dependencies import etag_matches

@@ -22,7 +22,7 @@ from dyno.store.artifacts import tidy_files
 from dyno.store.damage import repair_damage
 from dyno.store.fleet import RecentDevices
 from dyno.store.jobs import Jobs
-from dyno.store.maintenance import Maintenance, index_queues
+from dyno.store.maintenance import Maintenance
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import async_client, blocking_client, check_server, sync_client
 from dyno.store.retention import drop_oldest
@@ -154,7 +154,6 @@ def _maintenance(settings: Settings, artifacts: ArtifactStore) -> Maintenance:
         "repairing damaged keys": partial(repair_damage, settings=settings),
         "dropping the oldest jobs": partial(_drop_oldest, settings),
         "tidying artifacts": partial(tidy_files, settings=settings, files=artifacts),
-        "indexing queues": partial(index_queues, settings=settings),
         "dropping sweeps without jobs": partial(sweeps.drop_empty, settings=settings),
     }
     return Maintenance(settings, partial(celery_app.send_wake_up, settings), chores)

@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from dyno import asyncio_tasks, errors
-from dyno.store.documents import StoredJob
+from dyno.store.records import StoredJob
 from service import auth, dependencies, middleware
 from service.state import State
 

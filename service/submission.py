@@ -37,8 +37,8 @@ from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, Spe
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.models.sweep import LABEL as SWEEP_LABEL
 from dyno.store import jobs, placement
-from dyno.store.baselines import Baselines
 from dyno.store.fleet import DEVICES_FRESH_S
+from dyno.store.named_documents import Baselines
 from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
 from service.state import State
 from service.validation import ComparisonRequest, JobRequest, errors_in_spec, validate_job

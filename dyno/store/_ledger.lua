@@ -1,6 +1,6 @@
 -- Code that every script shares, prepended to each: the clock, the record and everything that changes with it.
 -- dyno/store/redis.py renders above this line: TRANSITIONS ("state event" -> state) from dyno/models/job.py, BOUNDS_S, the
--- bounds of each histogram, and RESERVED_BYTES.
+-- bounds of each histogram, deletable_patterns() and RESERVED_BYTES.
 --
 -- KEYS     per script. Keys that depend on stored data are built below from the namespace. Redis Cluster would forbid
 --          that, and isn't supported.
@@ -27,24 +27,19 @@ end
 
 local server = redis
 
--- The keys that can be made again from the records are "derived", and the record of a job is a "record". For all others
--- nil: they hold what nothing else has, and their values are never deleted here. What `cordoned`, a stream, a log
--- or a count held is lost. The tables are made here, as scripts hardly ever need them.
+-- "record" for the record of a job, "derived" for a key whose damaged value may be deleted: it can be made again from the
+-- records, or no promise rests on it (`Keys` in redis.py). Else nil.
 local function role_of_key(name)
-  local derived = {
-    jobs = true, queue = true, queues = true, class = true, classes = true, passed = true, woken = true, indexed = true,
-    resting = true, lease = true, leases = true, cordoned = true, expiring = true, events = true,
-    counts = true, spent = true, artifacts = true, sweeps = true, sequence = true,
-  }
-  local whole_names = { schedules = true, ['schedules:due'] = true } -- others with these beginnings hold schedules
-  local parts_of_jobs = { events = true, webhook = true, log = true, partial = true }
   local name_within = string.sub(name, #NAMESPACE + 2)
-  local family, part = string.match(name_within, '^[^:]*'), string.match(name_within, '^job:[^:]*:(.*)$')
-  if family == 'job' and not part then
+  if string.find(name_within, '^job:[^:]*$') then
     return 'record'
   end
-  local is_index = derived[family] or whole_names[name_within] or parts_of_jobs[part]
-  return is_index and 'derived' or nil
+  for _, pattern in ipairs(deletable_patterns()) do
+    if string.find(name_within, pattern) then
+      return 'derived'
+    end
+  end
+  return nil
 end
 
 local IS_READ = [[ GET HGET HMGET HGETALL HEXISTS HKEYS HVALS HLEN ZRANGE ZRANK ZSCORE ZCARD SISMEMBER XRANGE ]]
@@ -476,7 +471,7 @@ end
 -- too many classes (submit.lua), or if a worker couldn't read its spec (claim.lua). Its class is its schema and the
 -- answers it has so far, one for each device profile.
 -- `classes:<queue>`, HASH: each class -> its answers. `class:<queue>:<class>`, ZSET: its jobs, scored as in the queue.
--- Both are an index of the queue, which is authoritative; see index.lua.
+-- Both are an index of the queue, which is authoritative: index.lua and audit.lua correct them.
 local function class_of(schema, needs, fits)
   if needs then
     return (schema or '0') .. '.' .. needs

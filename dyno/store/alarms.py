@@ -8,14 +8,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from dyno.models.history import AlarmRecord
 from dyno.models.job import Status
 from dyno.models.spec import MAX_EXPIRES_IN_S
 from dyno.settings import Settings
 from dyno.store.pipelining import PipeliningRedis
-from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, pipelined, store_errors
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,8 @@ class AlarmRecords:
 
     async def read(self, series_ids: Sequence[str]) -> list[Mapping[str, AlarmRecord]]:
         """For each series, its records by the job of the alarm."""
-        with store_errors():
-            async with self._client.pipeline(transaction=False) as pipeline:
-                for series_id in series_ids:
-                    pipeline.hgetall(self._keys.alarms(series_id))
-                replies: list[Any] = await pipeline.execute() if series_ids else []
-        return [_records(reply) for reply in replies]
+        commands = [("hgetall", self._keys.alarms(series_id)) for series_id in series_ids]
+        return [_records(reply) for reply in await pipelined(self._client, commands)]
 
     async def acknowledge(self, series_id: str, job_id: str, key_id: str | None) -> bool:
         """Returns False if the alarm was acknowledged before; then nothing changes."""
@@ -62,12 +57,9 @@ class AlarmRecords:
 
     async def looks(self, workload: str) -> tuple[Look, Look]:
         """The last look for new alarms of this workload that has ended, and the look that begins now."""
-        with store_errors():
-            async with self._client.pipeline(transaction=False) as pipeline:
-                pipeline.hget(self._keys.alarms_looked, workload)
-                pipeline.hget(self._keys.counts, f"ended {workload} {Status.SUCCEEDED} none")
-                pipeline.time()
-                last, succeeded, (now_s, micros) = await pipeline.execute()
+        succeeded_field = f"ended {workload} {Status.SUCCEEDED} none"
+        commands = [("hget", self._keys.alarms_looked, workload), ("hget", self._keys.counts, succeeded_field)]
+        last, succeeded, (now_s, micros) = await pipelined(self._client, [*commands, ("time",)])
         before = (last or "0 0").split()
         return Look(int(before[0]), float(before[1])), Look(int(succeeded or 0), now_s + micros / 1e6)
 

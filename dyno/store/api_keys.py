@@ -23,7 +23,7 @@ from dyno.models.api_key import KEY_ID, SECRET, ApiKey, Limits, NewKey, digest_o
 from dyno.settings import Settings
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.records import to_datetime
-from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, pipelined, store_errors
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +131,7 @@ class ApiKeys:
         """All keys, newest first, including revoked ones: jobs name them as their `owner`."""
         with store_errors():
             ids = [str(member) for member in await self._client.zrange(self._keys.api_keys, 0, -1)][::-1]
-            async with self._client.pipeline(transaction=False) as pipeline:
-                for key_id in ids:
-                    pipeline.hgetall(self._keys.api_key(key_id))
-                records: list[dict[str, str]] = await pipeline.execute()
+        records = await pipelined(self._client, [("hgetall", self._keys.api_key(key_id)) for key_id in ids])
         return [_key(key_id, record) for key_id, record in zip(ids, records, strict=True) if record]
 
     async def revoke(self, key_id: str) -> bool:

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Compares some running jobs with their leases, some queued jobs with their queues, and some jobs of any status with the
--- index of their status, and repairs what differs: a write that failed, or data that was restored or edited. The records
--- are authoritative. Each call goes on where the last one of any process stopped, and begins again after the last job.
+-- Compares some running jobs with their leases, some queued jobs with their queues and placement classes, and some jobs
+-- of any status with the index of their status, and repairs what differs: a write that failed, or data that was restored
+-- or edited. The records are authoritative. Each call goes on where the last one of any process stopped, and begins again
+-- after the last job.
 --
 -- A running job without a lease gets one: a live worker's next heartbeat keeps it, and expire.lua ends it otherwise.
 --
@@ -57,12 +58,17 @@ local function audit_running(id)
   repaired('running_without_lease', id)
 end
 
+local function is_in_class(id, queue, class)
+  return redis.call('HGET', key('classes', queue), class) and redis.call('ZSCORE', key('class', queue, class), id)
+end
+
 local function audit_queued(id)
-  local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'score')
+  local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'score', 'schema', 'needs', 'fits', 'owner')
   if not has_status(id, 'queued', record[1]) then
     return
   end
   local queue, score = record[2], record[3]
+  local class = class_of(record[4], record[5], record[6])
   if not queue or not score then
     error({ err = 'the record has no queue' })
   end
@@ -73,8 +79,11 @@ local function audit_queued(id)
   elseif redis.call('SISMEMBER', key('queues'), queue) == 0 then
     redis.call('SADD', key('queues'), queue)
     repaired('queue_not_listed', id)
+  elseif not is_in_class(id, queue, class) then
+    join_class(id, queue, score)
+    repaired('class_not_listed', id)
   end
-  redis.call('ZADD', line_of(queue, redis.call('HGET', key('job', id), 'owner')), 'NX', score, id)
+  redis.call('ZADD', line_of(queue, record[7]), 'NX', score, id)
 end
 
 local function audit_any(id)

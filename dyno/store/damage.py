@@ -8,7 +8,7 @@ is lost: cordons, events, logs and counts.
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
@@ -20,37 +20,31 @@ from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.maintenance import audit_indexes, take_turn
-from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, SWEEP_ID, Keys, Script, is_wrong_type, store_errors
+from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, SWEEP_ID, Keys, Script, Single, is_wrong_type, store_errors
 
 log = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE, _AT_ONCE = 1000, 100
-_OWNER = re.compile(r"(key_\w+)?")
-_INDEXES_OF_JOBS = re.compile(r"(owner|workload|label|queued|waiting|done|webhooks:owner|webhooks:ready):.*")
+_OWNER, _ANY = re.compile(r"(key_\w+)?"), re.compile(".*", re.DOTALL)
 _REPAIRED_WITHIN_MS = 60_000  # later, another process begins again; 10,000 records take about a second
 
 
-def _lists(keys: Keys) -> dict[str, str]:
-    """The keys with a fixed name, each with the type of its value."""
-    zsets = [keys.jobs, *map(keys.jobs_with_status, Status), keys.webhooks, keys.webhooks_due, keys.webhooks_ready]
-    zsets += [keys.leases, keys.expiring, keys.artifacts, keys.sweeps, keys.sweeps_due, keys.schedules_due]
-    sets = [keys.damaged, keys.queues, keys.resting, keys.cordoned, keys.workers, keys.sweeps_watched, keys.owners]
-    types = dict.fromkeys(zsets, "zset") | dict.fromkeys([*sets, keys.schedule_owners], "set")
-    types |= dict.fromkeys([keys.counts, keys.audit], "hash")
-    return types | {keys.events: "stream", keys.repairing: "string"}
+def _lists(keys: Keys) -> list[str]:
+    """The keys with a fixed name, and those of each status."""
+    singles = [getattr(keys, name) for name, row in keys.rows().items() if isinstance(row, Single)]
+    return [*singles, *map(keys.jobs_with_status, Status)]
 
 
-def _of_queues(keys: Keys, queues: Collection[str]) -> dict[str, str]:
-    types = dict.fromkeys(map(keys.queue, queues), "zset")
-    types |= dict.fromkeys([*map(keys.passed, queues), *map(keys.classes, queues), *map(keys.turns, queues)], "hash")
-    return types | dict.fromkeys([*map(keys.woken, queues), *map(keys.indexed, queues)], "string")
+def _of_queues(keys: Keys, queues: Collection[str]) -> list[str]:
+    families = (keys.queue, keys.passed, keys.classes, keys.turns, keys.woken)
+    return [family(queue) for family in families for queue in queues]
 
 
-def remove_damaged(client: redis.Redis, keys: Keys, types: Mapping[str, str]) -> list[str]:
-    """Delete the values that have another type than in `types`, and note their keys. Returns the keys."""
-    given = [part for row in types.items() for part in row]
-    removed: list[str] = client.register_script(SCRIPT_SOURCES[Script.REMOVE])(args=[keys.namespace, *given])
-    return removed
+def remove_damaged(client: redis.Redis, keys: Keys, names: Iterable[str]) -> None:
+    """Delete the values of wrong types, and note their keys. Keys whose values nothing else has are left alone."""
+    given = [part for name in names if (kind := keys.deletable_type(name)) for part in (name, kind)]
+    if given:
+        client.register_script(SCRIPT_SOURCES[Script.REMOVE])(args=[keys.namespace, *given])
 
 
 def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
@@ -66,9 +60,8 @@ def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
         remove_damaged(client, keys, _of_queues(keys, queues))
         if not client.exists(keys.damaged) or not take_turn(client, keys.repairing, _REPAIRED_WITHIN_MS):
             return []
-        for before, pattern in ((f"{keys.jobs}:", _INDEXES_OF_JOBS), (keys.sweeps_of_owner(""), _OWNER)):
-            for endings in _ids(client, before, pattern):
-                remove_damaged(client, keys, dict.fromkeys((before + ending for ending in endings), "zset"))
+        for endings in _ids(client, f"{keys.namespace}:", _ANY):
+            remove_damaged(client, keys, (f"{keys.namespace}:{ending}" for ending in endings))
         names = sorted(map(str, client.smembers(keys.damaged)))
         log.error("values of wrong types were deleted, and are made again from the records: %s", ", ".join(names))
         _make_again(client, settings, names)

@@ -1,7 +1,7 @@
 """Queue positions and ETAs of waiting jobs, from the durations of past jobs and a simulation of future claims.
 
 For each job that succeeds, `finish.lua` records its duration beside its workload's estimate, in one bounded series per
-workload, framework and device class. A forecast reads the first jobs of the queues in eight round trips and simulates
+workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
 the order in which devices will claim them. All requests share one forecast for a second, or until a job runs that it
 doesn't know, so its cost doesn't grow with their number. Forecasts are optional: if one can't be made, it is empty.
 """
@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +28,7 @@ from dyno.settings import Settings
 from dyno.store.fleet import accepting_devices
 from dyno.store.placement import profile, queues_served
 from dyno.store.records import QueueState, read_spec
-from dyno.store.redis import Keys, store_errors
+from dyno.store.redis import Keys, pipelined, store_errors
 
 DURATIONS_KEPT = 60  # newest readings, as `PACES_KEPT` of finish.lua; old readings of a device fade out
 MIN_DURATIONS = 3  # readings that a median needs to withstand one outlier
@@ -203,10 +203,8 @@ async def read_queue_snapshot(
 ) -> QueueSnapshot:
     """The first `most` jobs over all `served` queues, and all running jobs. Raises StoreUnavailable."""
     with store_errors():
-        async with client.pipeline(transaction=False) as pipeline:
-            pipeline.smembers(keys.queues)
-            pipeline.zrange(keys.jobs_with_status(Status.RUNNING), 0, -1)
-            queue_names, running = await pipeline.execute()
+        lists = [("smembers", keys.queues), ("zrange", keys.jobs_with_status(Status.RUNNING), 0, -1)]
+        queue_names, running = await pipelined(client, lists)
         queues = sorted({str(name) for name in queue_names} & set(served))
         async with client.pipeline(transaction=False) as pipeline:
             for queue in queues:
@@ -217,9 +215,9 @@ async def read_queue_snapshot(
             pipeline.time()
             *replies, (seconds, micros) = await pipeline.execute()
         fronts, lengths = (replies[part : 2 * len(queues) : 2] for part in range(2))
-        owners = await _owners(client, keys, [job for front in fronts for job, _ in front] if len(queues) > 1 else [])
-        line = _in_turn(dict(zip(queues, fronts, strict=True)), owners)[:most]
-        specs = await _specs(client, keys, [job for job, _ in line])
+        line = _merged(dict(zip(queues, fronts, strict=True)))[:most]
+        records = await pipelined(client, [("hmget", keys.job(job), "spec", "schema") for job, _ in line])
+    specs = [spec if spec and int(schema or 0) <= SCHEMA else "" for spec, schema in records]
     jobs = [QueuedJob(job, queue, spec) for (job, queue), spec in zip(line, specs, strict=True)]
     seen = [job.queue for job in jobs]
     longer = {queue for queue, length in zip(queues, lengths, strict=True) if length > seen.count(queue)}
@@ -227,45 +225,19 @@ async def read_queue_snapshot(
     return QueueSnapshot(jobs, longer, running_jobs, frozenset(running))
 
 
-def _in_turn(fronts: Mapping[str, Sequence[tuple[str, float]]], owners: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The jobs with their queues, in the order of claim.lua for a device that has served no key yet."""
+def _merged(fronts: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, str]]:
+    """The jobs with their queues. Of the queues' first jobs, the one of the best priority goes first, then the oldest.
+
+    claim.lua also lets keys take turns over queues, which changes their order within a priority only.
+    """
     lines = {queue: deque(front) for queue, front in fronts.items() if front}
-    waiting = {queue: Counter(owners.get(job, "") for job, _ in front) for queue, front in lines.items()}
-    served, jobs = dict[tuple[str, str], int](), list[tuple[str, str]]()
-
-    def turn(queue: str) -> tuple[float, float, float, str]:
-        job, score = lines[queue][0]
-        owner = owners.get(job, "")
-        is_alone = len(waiting[queue]) == 1
-        of_queue = math.inf if is_alone else served.get(("queue", queue), 0)
-        return score // PRIORITY_STEP, served.get(("owner", owner), 0), of_queue, job
-
+    jobs = list[tuple[str, str]]()
     while lines:
-        queue = min(lines, key=turn)
-        job, _ = lines[queue].popleft()
-        owner = owners.get(job, "")
-        waiting[queue] -= Counter([owner])
-        jobs.append((job, queue))
-        served["owner", owner] = served["queue", queue] = len(jobs)
+        queue = min(lines, key=lambda name: (lines[name][0][1] // PRIORITY_STEP, lines[name][0][0]))
+        jobs.append((lines[queue].popleft()[0], queue))
         if not lines[queue]:
             del lines[queue]
     return jobs
-
-
-async def _owners(client: redis.asyncio.Redis, keys: Keys, job_ids: Sequence[str]) -> dict[str, str]:
-    async with client.pipeline(transaction=False) as pipeline:
-        for job_id in job_ids:
-            pipeline.hget(keys.job(job_id), "owner")
-        owners: list[Any] = await pipeline.execute()
-    return {job_id: owner or "" for job_id, owner in zip(job_ids, owners, strict=True)}
-
-
-async def _specs(client: redis.asyncio.Redis, keys: Keys, job_ids: Sequence[str]) -> list[str]:
-    async with client.pipeline(transaction=False) as pipeline:
-        for job_id in job_ids:
-            pipeline.hmget(keys.job(job_id), "spec", "schema")
-        records: list[Any] = await pipeline.execute()
-    return [spec if spec and int(schema or 0) <= SCHEMA else "" for spec, schema in records]
 
 
 def _running(records: Sequence[Any], now_s: float) -> Iterator[tuple[str, RunningJob]]:
@@ -502,14 +474,8 @@ class Forecasts:
     async def _learned(self, needs: Mapping[Pair, ExpectedDuration | None]) -> dict[Pair, float | None]:
         """The likely duration of each pair that can run; None if there are too few readings."""
         names = sorted({need.series for need in needs.values() if need})
-        with store_errors():
-            async with self._client.pipeline(transaction=False) as pipeline:
-                for name in names:
-                    pipeline.lrange(self._keys.paces(name), 0, DURATIONS_KEPT - 1)
-                texts: list[Any] = await pipeline.execute()
-        readings: dict[str, list[DurationReading]] = {
-            name: parse_durations(t) for name, t in zip(names, texts, strict=True)
-        }
+        commands = [("lrange", self._keys.paces(name), 0, DURATIONS_KEPT - 1) for name in names]
+        readings = dict(zip(names, map(parse_durations, await pipelined(self._client, commands)), strict=True))
         return {
             pair: likely_duration_s(readings[need.series], need.expected_s, need.work)
             for pair, need in needs.items()

@@ -32,9 +32,9 @@ from dyno.models.event import (
 from dyno.models.job import DONE, Event, Holder, Progress, Status, WorkerRef
 from dyno.models.result import PartialMetrics
 from dyno.settings import Settings
-from dyno.store.compression import execute_raw
-from dyno.store.records import parse_result_summary, to_datetime
+from dyno.store.records import to_datetime
 from dyno.store.redis import Keys, store_errors
+from dyno.store.results import execute_raw, parse_result_summary
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from dyno.models.job import Stored
 from dyno.settings import Settings
 from dyno.store.placement import profile, queues_served
 from dyno.store.records import to_datetime
-from dyno.store.redis import Keys, store_errors
+from dyno.store.redis import Keys, pipelined, store_errors
 
 DEVICES_FRESH_S = 1.0
 
@@ -142,8 +142,7 @@ async def workers(client: redis.asyncio.Redis, settings: Settings) -> list[Worke
 
 async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[DeviceStatus]:
     """The devices of live workers, by full id. If two workers publish one device, the later heartbeat wins."""
-    latest = {entry.device.full_id: entry for entry in sorted(await _published(client, settings), key=_last_heartbeat)}
-    served = [latest[device_id] for device_id in sorted(latest)]
+    served = _latest(await _published(client, settings))
     lengths = await _queue_lengths(client, settings, (entry.device for entry in served))
     cordoned_ids = await cordoned(client, settings)
     return [_status(entry, length, cordoned_ids) for entry, length in zip(served, lengths, strict=True)]
@@ -181,8 +180,8 @@ async def accepting_devices(client: redis.asyncio.Redis, settings: Settings) -> 
         return entry.device.full_id not in cordoned_ids and entry.worker.state != "draining" and not _hung(entry)
 
     cordoned_ids = await cordoned(client, settings)
-    latest = {entry.device.full_id: entry for entry in sorted(await _published(client, settings), key=_last_heartbeat)}
-    return [(entry.device, entry.worker.held_by is not None) for entry in latest.values() if takes_jobs(entry)]
+    latest = _latest(await _published(client, settings))
+    return [(entry.device, entry.worker.held_by is not None) for entry in latest if takes_jobs(entry)]
 
 
 def idle_devices(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
@@ -217,9 +216,13 @@ def devices_and_workers(texts: Sequence[str | None]) -> list[tuple[Device, Worke
 
     Each device appears once, with its latest heartbeat.
     """
-    published = _read_all(texts)
-    latest = {record.device.full_id: record for record in sorted(published, key=_last_heartbeat)}
-    return [(latest[device_id].device, latest[device_id].worker) for device_id in sorted(latest)]
+    return [(entry.device, entry.worker) for entry in _latest(_read_all(texts))]
+
+
+def _latest(published: Iterable[_Published]) -> list[_Published]:
+    """By full id of the device. If two workers publish one device, the later heartbeat wins."""
+    latest = {entry.device.full_id: entry for entry in sorted(published, key=_last_heartbeat)}
+    return [latest[device_id] for device_id in sorted(latest)]
 
 
 async def _published(client: redis.asyncio.Redis, settings: Settings) -> list[_Published]:
@@ -256,13 +259,8 @@ def _read(text: str, heartbeat: str | None) -> _Published:
 async def _queue_lengths(client: redis.asyncio.Redis, settings: Settings, served: Iterable[Device]) -> list[int]:
     keys = Keys(settings.namespace)
     queues = [queues_served(device) for device in served]
-    with store_errors():
-        async with client.pipeline(transaction=False) as pipeline:
-            for names in queues:
-                for name in names:
-                    pipeline.zcard(keys.queue(name))
-            lengths: Sequence[int] = await pipeline.execute()
-    remaining = iter(lengths)
+    commands = [("zcard", keys.queue(name)) for names in queues for name in names]
+    remaining = iter(await pipelined(client, commands))
     return [sum(next(remaining) for _ in names) for names in queues]
 
 

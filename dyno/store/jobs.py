@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 import redis.asyncio
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from dyno import errors
@@ -26,10 +26,11 @@ from dyno.models.result import PartialMetrics, Result, RunSamples
 from dyno.models.spec import InterleavedSpec, Priority, Spec
 from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
-from dyno.store.documents import SHAPE, StoredJob, StoredResult, listed_record
+from dyno.store.pages import IndexPosition, RecordPage, decode_cursor, encode_cursor
 from dyno.store.pipelining import CachedScript, PipeliningRedis
-from dyno.store.records import IndexPosition, RecordPage, decode_cursor, encode_cursor, eta_now_s, parse_stored
-from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, index_errors, store_errors
+from dyno.store.records import SHAPE, StoredJob, eta_now_s, listed_record, parse_stored
+from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, index_errors, pipelined, store_errors
+from dyno.store.results import StoredResult, decode_samples
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,6 @@ IDEMPOTENCY_S = 24 * 3600
 _PRIORITY_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 _SCRIPTS = (Script.SUBMIT, Script.READ, Script.LIST, Script.CANCEL, Script.DELETE)
 _NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # may contain a secret; stored in its own field
-_SAMPLES = TypeAdapter(list[RunSamples])
 
 
 @dataclass(frozen=True)
@@ -351,8 +351,7 @@ class Jobs:
 
     async def samples(self, job_id: str) -> Sequence[RunSamples]:
         """The raw samples that the job's result is computed from. Raises as `result` does."""
-        stored = await self._answer(self._fetch_owned(self._keys.samples(job_id), job_id), job_id)
-        return parse_stored(_SAMPLES.validate_json, stored, f"the sample record of {job_id}")
+        return decode_samples(await self._answer(self._fetch_owned(self._keys.samples(job_id), job_id), job_id), job_id)
 
     def _fetch_owned(self, key: str, job_id: str) -> tuple[Fetched, Fetched]:
         return self._client.send("HGET", self._known(job_id), "owner"), self._client.send("GET", key, raw=True)
@@ -413,11 +412,7 @@ class Jobs:
         """The jobs that the viewer may see; all of `job_ids`, existing or not, for a viewer that sees every job."""
         if self.viewer.sees_all or not job_ids:
             return set(job_ids)
-        with store_errors():
-            async with self._client.pipeline(transaction=False) as pipeline:
-                for job_id in job_ids:
-                    pipeline.hget(self._keys.job(job_id), "owner")
-                owners: list[str | None] = await pipeline.execute()
+        owners = await pipelined(self._client, [("hget", self._keys.job(job_id), "owner") for job_id in job_ids])
         return {job_id for job_id, owner in zip(job_ids, owners, strict=True) if self.viewer.sees(owner)}
 
     async def _check_seen(self, job_id: str) -> None:
@@ -455,7 +450,7 @@ def _new_record(spec: Spec, warnings: Sequence[SpecWarning], fits: Mapping[str, 
     return record
 
 
-def check_accepted(reply: _Reply, max_queued: int) -> None:
+def check_accepted(reply: Sequence[Any], max_queued: int) -> None:
     """Raises the error for a refusal by submit.lua."""
     if reply[0] == "key_reused":
         raise errors.IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
@@ -499,11 +494,9 @@ async def read_log(
     """The kept pieces from number `start` on. Raises UnknownJob, StoreUnavailable."""
     keys = Keys(settings.namespace)
     with store_errors():
-        async with client.pipeline(transaction=False) as pipeline:
-            # The status first: once it is done, the read below finds all pieces.
-            pipeline.hmget(keys.job(job_id), "status", "owner")
-            pipeline.hmget(keys.log(job_id), "first", "next")
-            (status, owner), (first, following) = await pipeline.execute()
+        # The status first: once it is done, the read below finds all pieces.
+        commands = [("hmget", keys.job(job_id), "status", "owner"), ("hmget", keys.log(job_id), "first", "next")]
+        (status, owner), (first, following) = await pipelined(client, commands)
         if status is None or not viewer.sees(owner):
             raise _unknown_job(job_id)
         numbers = range(max(start, int(first or 0)), int(following or 0))
@@ -549,11 +542,7 @@ class Comparisons:
         It is written once and never changed, so no script is needed.
         """
         jobs = [result.job for result in comparison.results]
-        with store_errors():
-            async with self._client.pipeline(transaction=False) as pipeline:
-                for job_id in jobs:
-                    pipeline.pttl(self._keys.job(job_id))
-                lives_ms: list[int] = await pipeline.execute()
+        lives_ms = await pipelined(self._client, [("pttl", self._keys.job(job_id)) for job_id in jobs])
         if _GONE in lives_ms:
             raise errors.UnknownJob(f"the job {jobs[lives_ms.index(_GONE)]} has expired or was deleted")
         text = comparison.model_dump_json(by_alias=True)

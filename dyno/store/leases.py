@@ -32,12 +32,11 @@ from dyno.models.job import (
 from dyno.models.result import Artifact, Headline, PartialMetrics, Peer, Result
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import eta, maintenance, placement, records
+from dyno.store import eta, placement, records
 from dyno.store.artifacts import note_files
-from dyno.store.compression import decompress, execute_raw
-from dyno.store.documents import encode_outcome, encode_result, encode_samples
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.results import decompress, encode_outcome, encode_result, encode_samples, execute_raw
 
 PEERS_KEPT = 50  # newest figures: more hardly narrow the band, and old figures of a fleet should fade out
 PEERS_LIFE_S = (
@@ -275,7 +274,7 @@ class Leases:
         token: str,
         held_by: Holder | None = None,
     ) -> list[Any]:
-        """Run claim.lua until it returns a final reply: answer its fit checks, and have its index corrected.
+        """Run claim.lua until it returns a final reply: answer its fit checks, and have its classes corrected.
 
         Each call asks about twice as many jobs as the call before. Most claims ask about none, or about one class.
         """
@@ -289,11 +288,18 @@ class Leases:
             checked, answers = "1", []
             if outcome == "unindexed":
                 for queue in rest:
-                    maintenance.index_queue(self._client, self._settings, queue)
+                    self._index_queue(queue)
             elif outcome == "asked":
                 most = min(2 * most, _MOST_ASKED)
                 for job_id, spec in zip(rest[::2], rest[1::2], strict=True):
                     answers += [job_id, taker.answer(spec)]
+
+    def _index_queue(self, queue: str) -> None:
+        """Make the placement classes of a queue hold exactly its jobs, 100 per call."""
+        cursor = "-inf"
+        while cursor:
+            _, *following = self._run(Script.INDEX, [self._keys.queue(queue)], [queue, cursor])
+            cursor = following[0] if following else ""
 
     def _read(self, reply: list[Any], token: str, device_id: str) -> Claim | None:
         _, job_id, text, attempt, queue, left_behind, cancel_requested = reply

@@ -2,8 +2,7 @@
 
 It ends leases that ran out, once their workers have had the chance to extend them. It wakes queues that hold jobs, at a
 bounded rate, because wake-ups may be lost. It removes index entries of expired records, and compares some jobs with
-their leases and queues. The API's maintenance also enforces the limits on done jobs (`dyno.store.retention`), and
-brings the indexes up to date.
+their leases and queues. The API's maintenance also enforces the limits on done jobs (`dyno.store.retention`).
 """
 
 import logging
@@ -103,6 +102,7 @@ REPAIRS = (
     "lease_not_listed",  # the lease would never have expired
     "queued_without_queue",  # no claim would have found it
     "queue_not_listed",  # maintenance wouldn't have woken the queue
+    "class_not_listed",  # its placement class lacked the job, so claims passed it over
     "wrong_status",  # the index of a status had the job, and its record another status
     "status_not_listed",  # the index of its status lacked the job
     "stream",  # a value of another type was in the place of a stream of events
@@ -190,31 +190,6 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
     return len(members)
 
 
-def index_queue(client: redis.Redis, settings: Settings, queue: str) -> None:
-    """Make the placement classes of a queue hold exactly its jobs, 100 at a time. Raises StoreUnavailable."""
-    keys = Keys(settings.namespace)
-    index, cursor = client.register_script(SCRIPT_SOURCES[Script.INDEX]), "-inf"
-    while cursor:
-        with store_errors():
-            _, *following = index(keys=[keys.queue(queue)], args=[keys.namespace, queue, cursor])
-        cursor = following[0] if following else ""
-
-
-_INDEXED_EVERY_S = 600.0  # a claim notices most differences itself; see claim.lua
-
-
-def index_queues(client: redis.Redis, settings: Settings) -> None:
-    """Call `index_queue` for each queue that a live worker serves, in one process every ten minutes.
-
-    A claim compares numbers of jobs alone. After damage, one class may lack a job while another has one too many.
-    """
-    keys, pause_ms = Keys(settings.namespace), round(_INDEXED_EVERY_S * 1000)
-    with store_errors():
-        for queue in _served(client, settings):
-            if take_turn(client, keys.indexed(queue), pause_ms):
-                index_queue(client, settings, queue)
-
-
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
     """Names of the queues that hold jobs, have a live worker, and weren't woken in the last `reap_every_s`.
 
@@ -224,7 +199,9 @@ def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
     keys = Keys(settings.namespace)
     pause_ms = max(1, round(settings.reap_every_s * 1000))
     with store_errors():
-        waiting = [name for name in _served(client, settings) if client.zcard(keys.queue(name))]
+        names: Any = client.smembers(keys.queues)
+        served = sorted(fleet.served_queues(client, settings).intersection(map(str, names))) if names else []
+        waiting = [name for name in served if client.zcard(keys.queue(name))]
         return [name for name in waiting if take_turn(client, keys.woken(name), pause_ms)]
 
 
@@ -237,12 +214,6 @@ def take_turn(client: redis.Redis, name: str, pause_ms: int) -> bool:
         return True
     taken_ms: Any = client.get(name)
     return int(taken_ms or 0) > now_ms and bool(client.set(name, now_ms, px=pause_ms))
-
-
-def _served(client: redis.Redis, settings: Settings) -> list[str]:
-    """The queues with jobs that a live worker serves."""
-    names: Any = client.smembers(Keys(settings.namespace).queues)
-    return sorted(fleet.served_queues(client, settings).intersection(map(str, names))) if names else []
 
 
 STOP_WITHIN_S = 10.0  # a pending reply and a pending wake-up may take this long

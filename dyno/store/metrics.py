@@ -23,7 +23,7 @@ from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.fleet import devices_and_workers, record_keys
-from dyno.store.redis import BOUNDS_S, Keys, store_errors
+from dyno.store.redis import BOUNDS_S, Keys, pipelined, store_errors
 
 MOST_QUEUES = 100  # reported by name: callers may name devices that don't exist, and each name has its own queue
 OTHER = "other"
@@ -89,11 +89,8 @@ async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> Store
     """
     keys = Keys(settings.namespace)
     with store_errors():
-        async with client.pipeline(transaction=False) as first:
-            first.smembers(keys.queues)
-            first.zrange(keys.jobs_with_status(Status.RUNNING), 0, -1)
-            first.smembers(keys.workers)
-            queues, running, workers = await first.execute()
+        lists = [("smembers", keys.queues), ("zrange", keys.jobs_with_status(Status.RUNNING), 0, -1)]
+        queues, running, workers = await pipelined(client, [*lists, ("smembers", keys.workers)])
         listed = sorted(queues, key=lambda name: (len(name), name))[:MOST_QUEUES]
         async with client.pipeline(transaction=True) as second:
             second.time()

@@ -1,33 +1,45 @@
-"""Readers of stored records, specs and result summaries, one at a time or in pages, newest first.
+"""The records of jobs: as models, and as JSON that is joined from stored JSON without building a model.
 
-Unknown fields that a newer version wrote are ignored. A page costs a bounded number of reads: if few records match, it
-is short and has a cursor for the next page. A cursor encodes a time in ms and an id, the order of every index.
-Parsing a result summary takes a tenth of the time of parsing the whole result.
+`to_job` reads any version's record; unknown fields that a newer version wrote are ignored. `StoredJob.document` shows
+the spec and the warnings that this very version stored as they are, so a poll costs 10 µs instead of 250. The document
+equals the model's, apart from the order of fields.
 """
 
-import asyncio
-import base64
 import contextlib
+import hashlib
 import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
-import redis.asyncio
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import from_json
 
-from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
-from dyno.models.job import DONE, Holder, Job, Progress, QueuePlace, Status, Urls
-from dyno.models.result import ResultSummary
-from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
-from dyno.settings import Settings
-from dyno.store.compression import decompress, execute_raw
-from dyno.store.redis import JOB_ID, SWEEP_ID, Keys, store_errors
+from dyno.errors import RecordUnreadable
+from dyno.models.job import (
+    DONE,
+    SCHEMA,
+    BaselineOutcome,
+    Failure,
+    Holder,
+    Imported,
+    Job,
+    Progress,
+    QueuePlace,
+    SpecWarning,
+    Status,
+    Urls,
+    WorkerRef,
+)
+from dyno.models.spec import InterleavedSpec, Measure, Spec, Webhook, spec_without_unknown_fields
 
 log = logging.getLogger(__name__)
+S = TypeVar("S")
 T = TypeVar("T")
 
 _JSON_FIELDS = ("failure", "worker", "warnings")
@@ -53,13 +65,13 @@ def to_job(record: Mapping[str, str], queue_state: QueueState) -> Job:
         raise _unreadable(f"the record of {record.get('id', 'a job')}", error) from error
 
 
-def parse_stored(read: Callable[[str], T], stored: str | bytes, what: str) -> T:
-    """Parse stored JSON with `read`, such as a model's `model_validate_json`. Bytes may be compressed.
+def parse_stored(read: Callable[[S], T], stored: S, what: str) -> T:
+    """Parse a stored value with `read`, such as a model's `model_validate_json`.
 
     Raises RecordUnreadable, naming `what`.
     """
     try:
-        return read(decompress(stored) if isinstance(stored, bytes) else stored)
+        return read(stored)
     except ValueError as error:  # ValidationError and UnicodeDecodeError are ValueErrors, too
         raise _unreadable(what, error) from error
 
@@ -153,131 +165,145 @@ def _urls(job_id: str) -> Urls:
     return Urls(self=root, result=f"{root}/result", cancel=f"{root}/cancel", events=f"{root}/events")
 
 
-_POSITION = re.compile(rf"(\d{{1,15}}):({JOB_ID.pattern}|{SWEEP_ID.pattern})", re.ASCII)
-
-IndexPosition = tuple[int, str]  # the order of an index: a time in ms by Redis' clock, and the id of a job or a sweep
-
-
-async def read_positions(
-    client: redis.asyncio.Redis,
-    index: str,
-    after: IndexPosition | None,
-    count: int,
-    newer_than: datetime | None = None,
-    older_than: datetime | None = None,
-) -> list[IndexPosition]:
-    """The next `count` positions behind `after`; fewer only at the end. Within a millisecond, ids descend."""
-    newest: Any = "+inf" if older_than is None else _millis(older_than)
-    oldest: Any = "-inf" if newer_than is None else _millis(newer_than)
-    if after is not None:
-        newest = after[0] if newest == "+inf" else min(newest, after[0])
-    positions: list[IndexPosition] = []
-    offset = 0
-    while len(positions) < count:
-        entries: Sequence[Any] = await client.zrange(
-            index, newest, oldest, desc=True, byscore=True, offset=offset, num=count, withscores=True
-        )
-        rows = [(int(score), job_id) for job_id, score in entries]
-        positions += [row for row in rows if after is None or row < after]
-        if len(rows) < count:
-            break
-        offset += count
-    return positions[:count]
+# Changes when a field of what `Jobs.submit` stores as JSON changes. Records have it in their field `shape`.
+SHAPE: Final = hashlib.sha256(
+    json.dumps([TypeAdapter(kind).json_schema(mode="serialization") for kind in (Spec, SpecWarning)]).encode()
+).hexdigest()[:8]
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder at each call
 
 
-def _millis(time: datetime) -> int:
-    return int(time.timestamp() * 1000)
+@dataclass
+class StoredJob:
+    """A job's record, as HGETALL returns it, with its place in the queue. `new`: it was queued just now."""
+
+    record: Mapping[str, str]
+    queue: QueueState
+    new: bool = False
+    around_place: tuple[str, str] | None = None  # the document before and after its place in the queue, if known
+
+    @property
+    def id(self) -> str:
+        return self.record["id"]
+
+    @property
+    def version(self) -> int:
+        return int(self.record["version"])
+
+    @property
+    def done(self) -> bool:
+        return self.record["status"] in DONE  # members are their values
+
+    def job(self) -> Job:
+        """Raises RecordUnreadable."""
+        return to_job(self.record, self.queue)
+
+    @cached_property
+    def document(self) -> str:
+        """The job as JSON. Raises RecordUnreadable."""
+        if _is_as_shown(self.record):
+            with contextlib.suppress(KeyError, ValueError):  # `to_job` reports the damage
+                if self.around_place:
+                    head, tail = self.around_place
+                elif self.new:
+                    head, tail = _around_place(self.record)
+                else:
+                    head, tail = _recent_around_place(tuple(self.record.items()))
+                text = head + _place(self.queue) + tail
+                return text.replace(_ETA_NOW, _number(eta_now_s(self.record))) if _ETA_NOW in tail else text
+        return self.job().model_dump_json(by_alias=True)
 
 
-def encode_cursor(position: IndexPosition) -> str:
-    return base64.urlsafe_b64encode(f"{position[0]}:{position[1]}".encode()).decode().rstrip("=")
+_SCHEMA = str(SCHEMA)
+_ETA_NOW = (
+    "\0"  # in the document around its place, which is kept: it changes with each read. JSON has no such character
+)
 
 
-def decode_cursor(cursor: str) -> IndexPosition:
-    """The position that a cursor encodes. Raises InvalidSpec, pointing at /cursor."""
-    with contextlib.suppress(ValueError):  # binascii and Unicode errors are ValueErrors
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-        if (parts := _POSITION.fullmatch(text)) is not None:
-            return int(parts[1]), parts[2]
-    wrong = FieldError("/cursor", "invalid-cursor", "invalid cursor: use the next_cursor of an earlier page")
-    raise InvalidSpec([wrong])
+def _place(queue: QueueState) -> str:
+    passed_over = "true" if queue.passed_over else "false"
+    return f'"position":{_number(queue.position)},"passed_over":{passed_over},"eta_s":{_number(queue.eta_s)}'
 
 
-_STEP = 50  # minimum number of records per read, about 10 ms of the event loop
-_MOST_STEPS = 10
+class ListedRecord(NamedTuple):
+    """The fields of a record, and its document around its place in the queue; None if models have to read it."""
 
-ReadMatching = Callable[
-    [Sequence[IndexPosition]], Awaitable[Sequence[T | None]]
-]  # None for a record that doesn't match or is gone
-
-
-@dataclass(frozen=True)
-class RecordPage(Generic[T]):
-    data: list[T]
-    next_cursor: str | None
-    has_more: bool
+    fields: Mapping[str, str]
+    around_place: tuple[str, str] | None
 
 
-@dataclass(frozen=True)
-class JobIndex:
-    """The key of a ZSET of jobs by time, and the range of times to read; both limits are exclusive."""
-
-    key: str
-    after: datetime | None
-    before: datetime | None
-
-
-async def read_page(
-    client: redis.asyncio.Redis, index: JobIndex, fitting: ReadMatching[T], cursor: str | None, limit: int
-) -> RecordPage[T]:
-    """At most `limit` records after the cursor. Raises InvalidSpec for an invalid cursor."""
-    position = None if cursor is None else decode_cursor(cursor)
-    step = limit + 1
-    rows: list[tuple[IndexPosition, T]] = []
-    for _ in range(_MOST_STEPS):
-        behind = await read_positions(client, index.key, position, step, index.after, index.before)
-        records = await fitting(behind)
-        rows += [(at, record) for at, record in zip(behind, records, strict=True) if record is not None]
-        if len(rows) > limit:
-            return _page(rows[:limit], rows[limit - 1][0])
-        if len(behind) < step:
-            return _page(rows, None)
-        position, step = behind[-1], max(_STEP, step)
-    return _page(rows, position)
+@lru_cache(maxsize=1024)
+def listed_record(text: str) -> ListedRecord:
+    """Parse a record as list.lua returns it: fields and values, joined by NUL. A damaged one has no fields."""
+    parts = text.split("\0")
+    if len(parts) % 2:
+        return ListedRecord({}, None)
+    fields = dict(zip(parts[::2], parts[1::2], strict=True))
+    with contextlib.suppress(KeyError, ValueError):
+        if _is_as_shown(fields):
+            return ListedRecord(fields, _around_place(fields))
+    return ListedRecord(fields, None)
 
 
-def _page(rows: Sequence[tuple[IndexPosition, T]], goes_on_at: IndexPosition | None) -> RecordPage[T]:
-    cursor = None if goes_on_at is None else encode_cursor(goes_on_at)
-    return RecordPage([record for _, record in rows], cursor, has_more=cursor is not None)
+def _is_as_shown(record: Mapping[str, str]) -> bool:
+    """Whether this version stored the record's texts as it shows them."""
+    return record.get("shape") == SHAPE and record.get("schema") == _SCHEMA
 
 
-_RESULTS_AT_ONCE = 25  # results per read: some have a hundred runs
+@lru_cache(maxsize=1024)  # a record is read far more often than it changes
+def _recent_around_place(fields: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    return _around_place(dict(fields))
 
 
-async def read_result_summaries(
-    client: redis.asyncio.Redis, settings: Settings, job_ids: Sequence[str]
-) -> list[ResultSummary | None]:
-    """The summaries of the jobs' results; None for a missing or unreadable result. Raises StoreUnavailable."""
-    keys = Keys(settings.namespace)
-    summaries: list[ResultSummary | None] = []
-    for start in range(0, len(job_ids), _RESULTS_AT_ONCE):
-        with store_errors():
-            names = [keys.result(job_id) for job_id in job_ids[start : start + _RESULTS_AT_ONCE]]
-            values: list[Any] = await execute_raw(client, "MGET", *names)
-        summaries += await asyncio.to_thread(_parse_summaries, values)
-    return summaries
+def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
+    """The document of a record before and after its place in the queue."""
+    get, job_id, status = record.get, record["id"], Status(record["status"])
+    spec, warnings = record["spec"], get("warnings", "[]")
+    runs = Measure.model_validate(from_json(spec)["measure"]).runs.max
+    from_json(warnings)  # damaged text would make the whole page unreadable
+    done = "true" if status in DONE else "false"
+    webhook = f'{{"url":{_encode(url)}}}' if (url := get("webhook")) else "null"
+    held_by = _shown(Holder, get("held_by")) if status is Status.QUEUED else "null"
+    url = f"/v1/jobs/{job_id}"
+    return (
+        f'{{"id":"{job_id}","status":"{status}","status_reason":{_text(get("status_reason"))},'
+        f'"done":{done},"attempt":{int(record["attempt"])},'
+        f'"spec":{spec[:-1]},"webhook":{webhook}}},"warnings":{warnings},'
+        f'"queue":{{"name":{_text(record["queue"])},"held_by":{held_by},',
+        f'}},"progress":{_progress(get("progress"), status, runs)},"worker":{_shown(WorkerRef, get("worker"))},'
+        f'"created_at":{_time(record["created_at"])},"queued_at":{_time(record["queued_at"])},'
+        f'"started_at":{_time(get("started_at"))},"finished_at":{_time(get("finished_at"))},'
+        f'"cancel_requested_at":{_time(get("cancel_requested_at"))},"failure":{_shown(Failure, get("failure"))},'
+        f'"baseline":{_shown(BaselineOutcome, get("judged"))},'
+        f'"rerun_of":{_text(get("rerun_of"))},"imported":{_shown(Imported, get("imported"))},'
+        f'"urls":{{"self":"{url}","result":"{url}/result",'
+        f'"cancel":"{url}/cancel","events":"{url}/events"}},"owner":{_text(get("owner"))},'
+        f'"schema":{_SCHEMA},"version":{int(record["version"])}}}',
+    )
 
 
-def _parse_summaries(values: Sequence[bytes | None]) -> list[ResultSummary | None]:
-    return [parse_result_summary(value) for value in values]
+def _number(value: float | None) -> str:
+    return "null" if value is None else repr(value)
 
 
-def parse_result_summary(stored: bytes | None) -> ResultSummary | None:
-    """The summary of a stored result; None for a missing or unreadable result."""
-    if stored is None:
-        return None
-    try:
-        return ResultSummary.model_validate_json(decompress(stored))
-    except ValueError as error:
-        log.warning("skipping a result that can't be read: %s", error)
-        return None
+def _text(value: str | None) -> str:
+    return "null" if value is None else _encode(value)
+
+
+@lru_cache(maxsize=1024)
+def _time(seconds: str | None) -> str:
+    return "null" if seconds is None else f'"{to_datetime(seconds).isoformat().removesuffix("+00:00")}Z"'
+
+
+def _shown(kind: type[BaseModel], stored: str | None) -> str:
+    """Workers wrote it, perhaps of another version, so it is read and written again."""
+    return "null" if stored is None else kind.model_validate_json(stored).model_dump_json()
+
+
+def _progress(stored: str | None, status: Status, runs: int) -> str:
+    progress = progress_shown(stored, status, runs)
+    if progress is None:
+        return "null"
+    text = progress.model_dump_json()
+    if status is not Status.RUNNING or progress.eta_s is None:
+        return text
+    return re.sub('"eta_s":[^,}]+', f'"eta_s":{_ETA_NOW}', text)

@@ -4,20 +4,20 @@ Every module of the store imports its error handling (`store_errors`), key names
 from here. `store_errors` is the one place that converts Redis' errors to Dyno's.
 
 Each script is sent as `_ledger.lua` followed by its own text; scripts for sweeps and schedules have another script in
-between. `_ledger.lua` is the code that all scripts share, with the table of job transitions and the histogram bounds
-`BOUNDS_S`. The import fails if a Lua file isn't named in `Script`, or a name in `Script` has no file. `_ledger.lua`
-builds the same key names as `Keys`; each begins with the namespace.
+between. `_ledger.lua` is the code that all scripts share, with the table of job transitions, the histogram bounds
+`BOUNDS_S` and the keys whose damaged values may be deleted. The import fails if a Lua file isn't named in `Script`, or
+a name in `Script` has no file.
 """
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Self, overload
 
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
@@ -154,6 +154,18 @@ def unless_wrong_type(reply: Any) -> Any:
     return reply
 
 
+async def pipelined(client: redis.asyncio.Redis, commands: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """The replies to commands such as ("hget", key, field), in one round trip. Raises StoreUnavailable.
+
+    It isn't a transaction, because a full Redis refuses every transaction.
+    """
+    with store_errors():
+        async with client.pipeline(transaction=False) as pipeline:
+            for name, *arguments in commands:
+                getattr(pipeline, name)(*arguments)
+            return list(await pipeline.execute())
+
+
 @asynccontextmanager
 async def index_errors(client: redis.asyncio.Redis, keys: "Keys") -> AsyncIterator[None]:
     """As `store_errors`, for the read of an index. If its value has a wrong type, tells maintenance to rebuild all
@@ -281,245 +293,171 @@ def _server_complaints(info: Mapping[str, Any]) -> Iterator[str]:
 JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.job.new_job_id
 SWEEP_ID = re.compile(r"swp_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.sweep.new_sweep_id
 
+_PART = re.compile(r"<\w+>")
+KeyType = Literal["hash", "list", "set", "stream", "string", "zset"]
+# "record": nothing else has it, so a damaged value is never deleted. "derived": it is made again from the records.
+# "spare": it is deleted as well, because no promise rests on it.
+Origin = Literal["record", "derived", "spare"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A row of `Keys`. `name`: without the namespace; parts in <> vary. `bound`: what limits its size or its number."""
+
+    name: str
+    type: KeyType
+    origin: Origin
+    bound: str
+    holds: str
+
+    @property
+    def pattern(self) -> str:
+        """The name as a regular expression, which is a Lua pattern, too."""
+        return f"^{_PART.sub('.*', self.name)}$"
+
+
+class Single(Key):
+    """One key: on an object of `Keys` its name."""
+
+    @overload
+    def __get__(self, keys: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, keys: "Keys", owner: type) -> str: ...
+    def __get__(self, keys: "Keys | None", owner: type) -> Self | str:
+        return self if keys is None else f"{keys.namespace}:{self.name}"
+
+
+class Family(Key):
+    """Keys with variable parts: on an object of `Keys` a function from the parts to the name. None is an empty part."""
+
+    @overload
+    def __get__(self, keys: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, keys: "Keys", owner: type) -> Callable[..., str]: ...
+    def __get__(self, keys: "Keys | None", owner: type) -> Self | Callable[..., str]:
+        return self if keys is None else partial(self._name, keys.namespace)
+
+    @cached_property
+    def _format(self) -> tuple[str, int]:
+        return _PART.subn("{}", self.name)
+
+    def _name(self, namespace: str, *parts: str | int | None) -> str:
+        text, number = self._format
+        if len(parts) != number:
+            raise TypeError(f"{self.name} has {number} parts, not {len(parts)}")
+        return f"{namespace}:{text.format(*('' if part is None else part for part in parts))}"
+
 
 @dataclass(frozen=True)
 class Keys:
-    """Key names under one namespace; the type of each key's value is in its comment."""
+    """All keys under one namespace, except Celery's.
+
+    The scripts build the same names (`_ledger.lua`). The guard against damaged values and the tests of the rights in
+    `deploy/redis/users.acl` read the rows. An owner is the id of an API key, "" for requests without a key.
+    """
 
     namespace: str
 
-    def _key(self, *parts: str) -> str:
-        return ":".join((self.namespace, *parts))
-
-    def job(self, job_id: str) -> str:
-        return self._key("job", job_id)  # HASH: the record
-
-    def result(self, job_id: str) -> str:
-        return self._key("job", job_id, "result")  # STRING: JSON, as a gzip file; see documents.py
-
-    def samples(self, job_id: str) -> str:
-        return self._key("job", job_id, "samples")  # STRING: JSON, as a gzip file
-
-    def log(self, job_id: str) -> str:
-        return self._key("job", job_id, "log")  # HASH: pieces by number, and the fields first, next, bytes, last
-
-    def partial(self, job_id: str) -> str:
-        return self._key("job", job_id, "partial")  # HASH: the figures after each run of the current attempt
-
-    def job_events(self, job_id: str) -> str:
-        return self._key("job", job_id, "events")  # STREAM
-
-    def webhook(self, job_id: str) -> str:
-        return self._key("job", job_id, "webhook")  # HASH: the delivery of a done job, and each attempt at it
-
-    @property
-    def events(self) -> str:
-        return self._key("events")  # STREAM: events of all jobs
-
-    @property
-    def jobs(self) -> str:
-        return self._key("jobs")  # ZSET: job ids by creation, ms; the indexes below have the same type
-
-    def jobs_with_status(self, status: str) -> str:
-        return self._key("jobs", "status", status)
-
-    def jobs_of_workload(self, workload: str) -> str:
-        return self._key("jobs", "workload", workload)
-
-    def jobs_of_owner(self, owner: str) -> str:
-        return self._key("jobs", "owner", owner)  # ZSET: jobs of one API key
-
-    @property
-    def owners(self) -> str:
-        return self._key("jobs", "done")  # SET: owners of done jobs
-
-    def done_of_owner(self, owner: str) -> str:
-        return self._key("jobs", "done", owner)  # ZSET: done jobs of one API key, "" for none, by when they were stored
-
-    def jobs_with_label(self, digest: str) -> str:
-        return self._key("jobs", "label", digest)  # ZSET: jobs with one label; the digest is that of _ledger.lua
-
-    def queued_of_owner(self, owner: str) -> str:
-        return self._key("jobs", "queued", owner)  # ZSET: queued jobs of one API key
-
-    def turns(self, queue: str) -> str:
-        return self._key("jobs", "turns", queue)  # HASH: the rounds in which keys take turns; see _ledger.lua
-
-    def waiting(self, queue: str, owner: str) -> str:
-        return self._key("jobs", "waiting", queue, owner)  # ZSET: jobs of one API key in the queue, scored as there
-
-    @property
-    def webhooks(self) -> str:
-        return self._key("jobs", "webhooks")  # ZSET: done jobs with a webhook by their end, ms; one per owner, too
-
-    @property
-    def webhooks_due(self) -> str:
-        return self._key("jobs", "webhooks", "due")  # ZSET: pending deliveries by time of the next attempt, ms
-
-    @property
-    def webhooks_ready(self) -> str:
-        return self._key("jobs", "webhooks", "ready")  # ZSET: owners of due deliveries; see deliver.lua
-
-    def webhooks_of_owner(self, owner: str) -> str:
-        return self._key("jobs", "webhooks", "owner", owner)
-
-    def spent(self, owner: str, day: int) -> str:
-        return self._key("spent", owner, str(day))  # HASH {device_ms} with a TTL of two days; days since 1970
-
-    @property
-    def api_keys(self) -> str:
-        return self._key("keys")  # ZSET: ids of all API keys ever made, by creation in ms
-
-    @property
-    def opened(self) -> str:
-        return self._key("key", "opened")  # STRING: when `dyno keys open` last allowed requests without a key
-
-    def api_key(self, key_id: str) -> str:
-        return self._key("key", key_id)  # HASH: an API key, with a digest of its secret until it is revoked
-
-    def session(self, digest: str) -> str:
-        return self._key("session", digest)  # STRING with a TTL: the digest of the key of a browser's session
-
-    def peers(self, series: str) -> str:
-        return self._key("peers", series)  # LIST with its own TTL: figures of results, JSON, newest first
-
-    def paces(self, series: str) -> str:
-        return self._key("paces", series)  # LIST with its own TTL: "expected_s took_s", newest first
-
-    def alarms(self, series_id: str) -> str:
-        return self._key("alarms", series_id)  # HASH with its own TTL: "<job> <field of AlarmRecord>" -> value
-
-    @property
-    def alarms_checked(self) -> str:
-        return self._key("alarms", "checked")  # STRING with a TTL: an API has just looked for new alarms
-
-    @property
-    def alarms_looked(self) -> str:
-        return self._key("alarms", "looked")  # HASH: workload -> the last look for new alarms, "<succeeded> <at_s>"
-
-    def comparison(self, comparison_id: str) -> str:
-        return self._key("comparison", comparison_id)  # STRING: JSON, expires with the job that expires first
-
-    def baselines(self, owner: str | None) -> str:
-        return self._key("baselines", owner or "")  # HASH: name -> baseline of this API key, JSON
-
-    @property
-    def baseline_owners(self) -> str:
-        return self._key("baselines")  # SET: owners of baselines, "" for those saved without a key
-
-    def sweep(self, sweep_id: str) -> str:
-        return self._key(
-            "sweep", sweep_id
-        )  # HASH: id, owner, sweep (JSON), created_at, cancel_requested_at, "stopped <place>"
-
-    @property
-    def sweeps(self) -> str:
-        return self._key("sweeps")  # ZSET: sweep ids by creation, ms; one per owner, too
-
-    @property
-    def sweeps_watched(self) -> str:
-        return self._key("sweeps", "watched")  # SET: sweeps whose points may be stopped, until their jobs are done
-
-    def sweeps_of_owner(self, owner: str) -> str:
-        return self._key("sweeps", "owner", owner)
-
-    @property
-    def sweeps_due(self) -> str:
-        return self._key("sweeps", "due")  # ZSET: sweeps by the time to check whether their jobs are gone, ms
-
-    def schedules(self, owner: str | None) -> str:
-        return self._key("schedules", owner or "")  # HASH: name -> schedule of this API key, JSON
-
-    @property
-    def schedule_owners(self) -> str:
-        return self._key("schedules")  # SET: owners of schedules, "" for those saved without a key
-
-    @property
-    def schedules_due(self) -> str:
-        return self._key("schedules", "due")  # ZSET: "<owner>:<name>" by the next firing, ms
-
-    @property
-    def expiring(self) -> str:
-        return self._key("expiring")  # ZSET: done jobs by expiry of the record, ms; members as made by _ledger.lua
-
-    @property
-    def counts(self) -> str:
-        return self._key("counts")  # HASH: counters for Prometheus
-
-    @property
-    def artifacts(self) -> str:
-        return self._key("artifacts")  # ZSET: jobs with files by time of the next cleanup check, ms
-
-    def queue(self, name: str) -> str:
-        return self._key("queue", name)  # ZSET: job ids by priority class and turn; see _ledger.lua
-
-    @property
-    def queues(self) -> str:
-        return self._key("queues")  # SET: names of the queues that aren't empty
-
-    def classes(self, queue: str) -> str:
-        return self._key("classes", queue)  # HASH: placement class -> its answers by device profile
-
-    def class_jobs(self, queue: str, placement_class: str) -> str:
-        return self._key("class", queue, placement_class)  # ZSET: jobs of the class, scored as in the queue
-
-    def indexed(self, queue: str) -> str:
-        return self._key(
-            "indexed", queue
-        )  # STRING with a TTL: maintenance has just corrected the classes of this queue
-
-    def passed(self, queue: str) -> str:
-        return self._key("passed", queue)  # HASH with a short TTL: device profile -> score up to which no job fits it
-
-    @property
-    def resting(self) -> str:
-        return self._key("resting")  # SET: queues whose jobs don't fit a worker that is idle because of that
-
-    def woken(self, queue: str) -> str:
-        return self._key("woken", queue)  # STRING with a short TTL: when maintenance has just woken this queue, ms
-
-    def lease(self, device: str) -> str:
-        return self._key("lease", device)  # HASH
-
-    @property
-    def leases(self) -> str:
-        return self._key("leases")  # ZSET: devices by expiry of their lease, ms
-
-    @property
-    def audit(self) -> str:
-        return self._key("jobs", "audit")  # HASH: how far the audit of the indexes has come; see audit.lua
-
-    @property
-    def damaged(self) -> str:
-        return self._key("jobs", "damaged")  # SET: keys that had values of wrong types, until they are made again
-
-    @property
-    def repairing(self) -> str:
-        return self._key("jobs", "repairing")  # STRING with a TTL: a process makes the damaged keys again, since ms
-
-    def worker(self, worker_id: str) -> str:
-        return self._key("worker", worker_id)  # STRING with a short TTL: JSON
-
-    def worker_heartbeat(self, worker_id: str) -> str:
-        return self._key("worker", worker_id, "heartbeat")  # STRING with the same TTL: seconds since 1970
-
-    def host(self, name: str) -> str:
-        return self._key("worker", name, "host")  # STRING with the same TTL: boot id of the machine with this name
-
-    @property
-    def workers(self) -> str:
-        return self._key("workers")  # SET
-
-    @property
-    def cordoned(self) -> str:
-        return self._key("cordoned")  # SET: full ids of cordoned devices
+    job = Family("job:<job>", "hash", "record", "TTL", "the record")
+    result = Family("job:<job>:result", "string", "record", "TTL", "JSON, compressed; see results.py")
+    samples = Family("job:<job>:samples", "string", "record", "TTL", "JSON, compressed")
+    log = Family("job:<job>:log", "hash", "spare", "256 KiB, TTL", "pieces by number; first, next, bytes, last, full")
+    partial = Family("job:<job>:partial", "hash", "spare", "the attempt", "the figures after each run of the attempt")
+    job_events = Family("job:<job>:events", "stream", "spare", "1,000, TTL", "events of the job")
+    webhook = Family("job:<job>:webhook", "hash", "derived", "TTL", "the delivery of a done job, with its attempts")
+    events = Single("events", "stream", "spare", "10,000", "events of all jobs")
+    sequence = Single("sequence", "string", "derived", "one", "the number of the last submitted job")
+
+    jobs = Single("jobs", "zset", "derived", "jobs", "job ids by creation, ms; so are the next five")
+    jobs_with_status = Family("jobs:status:<status>", "zset", "derived", "jobs", "jobs with a status")
+    jobs_of_workload = Family("jobs:workload:<workload>", "zset", "derived", "jobs", "jobs of a workload")
+    jobs_of_owner = Family("jobs:owner:<owner>", "zset", "derived", "jobs", "jobs of an owner")
+    jobs_with_label = Family("jobs:label:<digest>", "zset", "derived", "jobs", "jobs with a label; see label_digest")
+    queued_of_owner = Family("jobs:queued:<owner>", "zset", "derived", "jobs", "queued jobs of an owner")
+    owners = Single("jobs:done", "set", "derived", "owners", "owners of done jobs")
+    done_of_owner = Family("jobs:done:<owner>", "zset", "derived", "jobs", "done jobs by when they were stored, ms")
+    expiring = Single("expiring", "zset", "derived", "jobs", "expiring_member of done jobs by expiry of the record, ms")
+
+    queue = Family("queue:<queue>", "zset", "derived", "jobs", "job ids by priority class and turn")
+    queues = Single("queues", "set", "derived", "queues", "names of the queues that aren't empty")
+    classes = Family("classes:<queue>", "hash", "derived", "jobs", "placement class -> its answers by device profile")
+    class_jobs = Family("class:<queue>:<class>", "zset", "derived", "jobs", "jobs of the class, scored as in the queue")
+    turns = Family("jobs:turns:<queue>", "hash", "spare", "profiles", "the rounds in which keys take turns")
+    waiting = Family("jobs:waiting:<queue>:<owner>", "zset", "derived", "jobs", "an owner's jobs, as in the queue")
+    served = Family("jobs:served:<device>", "zset", "spare", "TTL 1 day", "owners and queues by their last claim")
+    passed = Family("passed:<queue>", "hash", "spare", "TTL 1 min", "profile -> score up to which no job fits it")
+    resting = Single("resting", "set", "spare", "queues", "queues whose jobs don't fit a worker, idle because of that")
+    woken = Family("woken:<queue>", "string", "spare", "TTL", "when maintenance has just woken this queue, ms")
+
+    lease = Family("lease:<device>", "hash", "derived", "devices", "job, token, worker, expires_at_ms, length_ms")
+    leases = Single("leases", "zset", "derived", "devices", "devices by expiry of their lease, ms")
+    cordoned = Single("cordoned", "set", "spare", "devices", "full ids of cordoned devices")
+    workers = Single("workers", "set", "derived", "workers", "ids of workers; a heartbeat adds the worker's")
+    worker = Family("worker:<worker>", "string", "record", "TTL", "the worker and its device, JSON")
+    worker_heartbeat = Family("worker:<worker>:heartbeat", "string", "record", "TTL", "last heartbeat, s since 1970")
+    host = Family("worker:<host>:host", "string", "record", "TTL", "boot id of the machine with this name")
+
+    webhooks = Single("jobs:webhooks", "zset", "derived", "jobs", "done jobs with a webhook by their end, ms")
+    webhooks_of_owner = Family("jobs:webhooks:owner:<owner>", "zset", "derived", "jobs", "the same, of an owner")
+    webhooks_due = Single("jobs:webhooks:due", "zset", "derived", "jobs", "pending deliveries by the next attempt, ms")
+    webhooks_ready = Single("jobs:webhooks:ready", "zset", "derived", "jobs", "owners of due deliveries: deliver.lua")
+    receivers = Family("jobs:webhooks:ready:<owner>", "zset", "derived", "jobs", "receivers of its due deliveries")
+    lane = Family("jobs:webhooks:ready:<owner>:<receiver>", "zset", "derived", "jobs", "due deliveries by due time, ms")
+    webhooks_clock = Single("jobs:webhooks:clock", "string", "spare", "one", "Redis' time at a recent look, ms")
+
+    api_keys = Single("keys", "zset", "record", "keys", "ids of all API keys ever made, by creation, ms")
+    api_key = Family("key:<key>", "hash", "record", "keys", "an API key, with a digest of its secret")
+    opened = Single("key:opened", "string", "record", "one", "when `dyno keys open` last let keyless requests in")
+    session = Family("session:<digest>", "string", "record", "TTL", "the digest of the key of a browser's session")
+    spent = Family("spent:<owner>:<day>", "hash", "spare", "TTL 2 days", "device_ms; the day is counted from 1970")
+    idempotency_of = Family("idempotency:<digest>", "hash", "record", "TTL", "job and body_sha256; see `idempotency`")
+
+    peers = Family("peers:<series>", "list", "record", "50, TTL", "figures of results, JSON, newest first")
+    paces = Family("paces:<series>", "list", "record", "60, TTL", "estimated and actual durations, newest first")
+    alarms = Family("alarms:<series>", "hash", "record", "TTL", "`<job> <field of AlarmRecord>` -> value")
+    alarms_checked = Single("alarms:checked", "string", "record", "TTL", "an API has just looked for new alarms")
+    alarms_looked = Single("alarms:looked", "hash", "record", "workloads", "workload -> the last look for new alarms")
+    comparison = Family("comparison:<comparison>", "string", "record", "TTL", "JSON; expires with its first job")
+    baselines = Family("baselines:<owner>", "hash", "record", "100", "name -> baseline, JSON")
+    baseline_owners = Single("baselines", "set", "record", "owners", "owners of baselines")
+    schedules = Family("schedules:<owner>", "hash", "record", "DYNO_MAX_SCHEDULES", "name -> schedule, JSON")
+    schedule_owners = Single("schedules", "set", "derived", "owners", "owners of schedules")
+    schedules_due = Single("schedules:due", "zset", "derived", "schedules", "`<owner>:<name>` by the next firing, ms")
+    sweep = Family("sweep:<sweep>", "hash", "record", "its jobs", "id, owner, sweep, times, `stopped <place>`")
+    sweeps = Single("sweeps", "zset", "derived", "sweeps", "sweep ids by creation, ms")
+    sweeps_of_owner = Family("sweeps:owner:<owner>", "zset", "derived", "sweeps", "sweeps of an owner")
+    sweeps_watched = Single("sweeps:watched", "set", "derived", "sweeps", "sweeps whose points may be stopped")
+    sweeps_due = Single("sweeps:due", "zset", "derived", "sweeps", "sweeps by the next look for their jobs, ms")
+
+    artifacts = Single("artifacts", "zset", "derived", "jobs", "jobs with files by the next look at them, ms")
+    counts = Single("counts", "hash", "spare", "workloads, kinds", "counters for Prometheus; see metrics.py")
+    audit = Single("jobs:audit", "hash", "spare", "one", "how far the audit of the indexes has come; see audit.lua")
+    damaged = Single("jobs:damaged", "set", "spare", "keys", "keys that had values of wrong types, to be made again")
+    repairing = Single("jobs:repairing", "string", "spare", "TTL", "since when a process makes them again, ms")
 
     def idempotency(self, owner: str | None, key: str) -> str:
-        """HASH. The digest allows any length and any characters in a caller's key. It includes the owner, so the keys
-        of different owners can't collide.
+        """The digest allows any length and any characters in a caller's key. It includes the owner, so the keys of
+        different owners can't collide.
         """
-        digest = hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest()
-        return self._key("idempotency", digest)
+        return self.idempotency_of(hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest())
+
+    @classmethod
+    def rows(cls) -> dict[str, Key]:
+        """The rows by their names here."""
+        return {name: row for name, row in vars(cls).items() if isinstance(row, Key)}
+
+    def deletable_type(self, name: str) -> KeyType | None:
+        """The type of the value under a full name; None if the name has no row, or a damaged value isn't deleted."""
+        inner = name.removeprefix(f"{self.namespace}:")
+        return next((kind for kind, pattern in _deletable().items() if pattern.match(inner)), None)
+
+
+@cache
+def _deletable() -> dict[KeyType, re.Pattern[str]]:
+    """The patterns of the keys whose damaged values are deleted, by the type that they should have."""
+    rows = [row for row in Keys.rows().values() if row.origin != "record"]
+    types = {row.type for row in rows}
+    return {kind: re.compile("|".join(row.pattern for row in rows if row.type == kind), re.DOTALL) for kind in types}
 
 
 _SCRIPTS_FOLDER = Path(__file__).parent
@@ -582,6 +520,11 @@ def _bounds_in_lua() -> str:
     return f"local BOUNDS_S = {{ {', '.join(lists)} }}\n"
 
 
+def _deletable_in_lua() -> str:
+    patterns = (f"'{row.pattern}'" for row in Keys.rows().values() if row.origin != "record")
+    return f"local function deletable_patterns() return {{ {', '.join(patterns)} }} end\n"
+
+
 def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
     """Read all scripts. Raises RuntimeError that lists scripts without a caller and callers without a script."""
     files = {path.stem: path.read_text() for path in folder.glob("*.lua") if not path.stem.startswith("_")}
@@ -592,7 +535,8 @@ def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
             f"callers without a Lua script: {sorted(names - files.keys())}"
         )
     reserved = f"local RESERVED_BYTES = {RESERVED_BYTES}\n"
-    ledger = _transitions_in_lua() + _bounds_in_lua() + reserved + (folder / "_ledger.lua").read_text()
+    rendered = _transitions_in_lua() + _bounds_in_lua() + _deletable_in_lua() + reserved
+    ledger = rendered + (folder / "_ledger.lua").read_text()
     before = {script: ledger + _as_function(within, files[within]) for script, within in _WITHIN.items()}
     return {script: _with_ledger(before.get(script, ledger), files[script]) for script in Script}
 

@@ -6,13 +6,11 @@
 -- ARGV[1]  namespace
 -- ARGV[2]… name and expected type, for each key
 --
--- Returns the names of the deleted keys
+-- Returns nothing
 
-local removed = {}
 for at = 2, #ARGV, 2 do
   local stored = server.call('TYPE', ARGV[at]).ok
-  if stored ~= 'none' and stored ~= ARGV[at + 1] and remove_damaged(ARGV[at], ARGV[at + 1] == 'stream' and 'XADD') then
-    removed[#removed + 1] = ARGV[at]
+  if stored ~= 'none' and stored ~= ARGV[at + 1] then
+    remove_damaged(ARGV[at], ARGV[at + 1] == 'stream' and 'XADD')
   end
 end
-return removed

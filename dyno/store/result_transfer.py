@@ -19,11 +19,11 @@ from dyno.models.result import Result
 from dyno.models.result_export import ExportedResult, ImportedLine, ImportReport
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.settings import Settings
-from dyno.store.compression import decompress, execute_raw
-from dyno.store.documents import SHAPE, StoredJob, StoredResult, encode_outcome, encode_result, encode_samples
 from dyno.store.jobs import Jobs
 from dyno.store.pipelining import PipeliningRedis
+from dyno.store.records import SHAPE, StoredJob
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.results import StoredResult, decompress, encode_outcome, encode_result, encode_samples, execute_raw
 
 _AT_ONCE = 10  # results that are read together: up to 100 kB each, with their samples
 

@@ -85,7 +85,7 @@ def _stored_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
 
     def counted() -> Counter[str]:
         owners: list[Any] = sorted(client.smembers(keys.owners))
-        remove_damaged(client, keys, dict.fromkeys(map(keys.done_of_owner, owners), "zset"))
+        remove_damaged(client, keys, map(keys.done_of_owner, owners))
         with client.pipeline(transaction=False) as pipeline:
             for owner in owners:
                 pipeline.zcard(keys.done_of_owner(owner))

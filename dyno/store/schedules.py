@@ -1,27 +1,23 @@
-"""Schedules in Redis: one HASH for each API key, as for baselines, and a ZSET of the times at which they are due.
+"""Schedules in Redis: named documents of each API key, and a ZSET of the times at which they are due.
 
 A schedule is one document, with its last firings. Every write names the document that it replaces, and a firing also
 queues its job in the same step (schedule.lua). So each due time is dealt with once, however many APIs look at it.
 """
 
-import builtins
-import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dyno.errors import LimitReached, RecordUnreadable, UnknownSchedule
+from dyno.errors import RecordUnreadable, UnknownSchedule
 from dyno.models.api_key import Viewer
 from dyno.models.job_schedule import JobSchedule
 from dyno.settings import Settings
 from dyno.store import jobs, placement
+from dyno.store.named_documents import DocumentKind, NamedDocuments, StoredDocument
 from dyno.store.pipelining import PipeliningRedis
-from dyno.store.records import parse_stored, to_datetime
-from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+from dyno.store.records import to_datetime
+from dyno.store.redis import SCRIPT_SOURCES, Script, pipelined, store_errors
 from dyno.store.sweeps import NewJob
-
-_RETRY_S = 60
 
 
 class DueSchedule(NamedTuple):
@@ -30,29 +26,19 @@ class DueSchedule(NamedTuple):
     due_ms: int
 
 
-@dataclass(frozen=True)
-class StoredSchedule:
-    """`text`: the document as it is stored, for the write that replaces it."""
-
-    owner: str | None
-    name: str
-    text: str
-
-    @property
-    def document(self) -> JobSchedule:
-        """Raises RecordUnreadable."""
-        return parse_stored(JobSchedule.model_validate_json, self.text, f"the schedule {self.name}")
+StoredSchedule = StoredDocument[JobSchedule]
 
 
-class Schedules:
-    """The viewer's schedules. A viewer that sees all finds its own first, then other keys' schedules.
+class Schedules(NamedDocuments[JobSchedule]):
+    """The viewer's schedules."""
 
-    Every method raises StoreUnavailable while Redis is unreachable, full or read-only.
-    """
+    kind = DocumentKind(
+        "schedule", JobSchedule, UnknownSchedule, lambda keys: keys.schedules, lambda keys: keys.schedule_owners
+    )
 
     def __init__(self, client: PipeliningRedis, settings: Settings, viewer: Viewer) -> None:
-        self._client, self._viewer, self._most = client, viewer, settings.max_schedules
-        self._keys = Keys(settings.namespace)
+        super().__init__(client, settings, viewer)
+        self._most = settings.max_schedules
         self._script = client.cached_script(SCRIPT_SOURCES[Script.SCHEDULE])
 
     async def now(self) -> datetime:
@@ -80,8 +66,7 @@ class Schedules:
             after = new if before is None else _with_past(new, before)
             outcome, *_ = await self._write(before, after)
             if outcome == "limit":
-                detail = f"there are {self._most} schedules already, the limit for a key; delete one first"
-                raise LimitReached(detail, "schedules", self._most, None, _RETRY_S)
+                raise self._too_many(self._most)
             if outcome == "written":
                 return before is None, after
 
@@ -118,67 +103,23 @@ class Schedules:
         outcome: str = "",
         missed: int = 0,
         of_job: Sequence[Any] = (),
-    ) -> builtins.list[Any]:
+    ) -> Sequence[Any]:
         owner, text = after.owner or "", "" if before is None else before.text
         next_ms = _millis(after.next_firings[0]) if after.next_firings else ""
         keys = [self._keys.schedules(owner), self._keys.schedules_due, self._keys.schedule_owners]
         args = [self._keys.namespace, owner, after.name, text, after.model_dump_json(by_alias=True), next_ms]
         with store_errors():
-            reply: Any = await self._script(keys, [*args, self._most, outcome, missed, *of_job])
-        return list(reply)
-
-    async def get(self, name: str) -> JobSchedule:
-        """Raises UnknownSchedule, RecordUnreadable."""
-        return (await self._find(name)).document
+            reply: Sequence[Any] = await self._script(keys, [*args, self._most, outcome, missed, *of_job])
+        return reply
 
     async def delete(self, name: str) -> str | None:
         """Delete a schedule; its jobs stay. Returns its owner. Raises UnknownSchedule."""
         schedule = await self._find(name)
-        with store_errors():
-            async with self._client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
-                pipeline.zrem(self._keys.schedules_due, f"{schedule.owner or ''}:{name}")
-                pipeline.hdel(self._keys.schedules(schedule.owner), name)
-                _, deleted = await pipeline.execute()
+        from_due = ("zrem", self._keys.schedules_due, f"{schedule.owner or ''}:{name}")
+        _, deleted = await pipelined(self._client, [from_due, ("hdel", self._hash(schedule.owner), name)])
         if not deleted:
-            raise _unknown(name)
+            raise self._unknown(name)
         return schedule.owner
-
-    async def list(self) -> builtins.list[JobSchedule]:
-        """All readable schedules that the viewer sees, by name; where keys share a name, its own first."""
-        owners = await self._owners()
-        with store_errors():
-            async with self._client.pipeline(transaction=False) as pipeline:
-                for owner in owners:
-                    pipeline.hgetall(self._keys.schedules(owner))
-                replies: builtins.list[dict[str, str]] = await pipeline.execute()
-        stored = [
-            StoredSchedule(owner, *item) for owner, reply in zip(owners, replies, strict=True) for item in reply.items()
-        ]
-        readable: builtins.list[JobSchedule] = []
-        for one_schedule in sorted(stored, key=lambda schedule: schedule.name):
-            with contextlib.suppress(RecordUnreadable):  # logged already; it mustn't hide the others
-                readable.append(one_schedule.document)
-        return readable
-
-    async def read(self, owner: str | None, name: str) -> StoredSchedule | None:
-        with store_errors():
-            text: Any = await self._client.hget(self._keys.schedules(owner), name)
-        return None if text is None else StoredSchedule(owner, name, text)
-
-    async def _find(self, name: str) -> StoredSchedule:
-        for owner in await self._owners():
-            if stored := await self.read(owner, name):
-                return stored
-        raise _unknown(name)
-
-    async def _owners(self) -> builtins.list[str | None]:
-        """The owners whose schedules the viewer sees, itself first."""
-        own_owner = self._viewer.owner
-        if not self._viewer.sees_all:
-            return [own_owner]
-        with store_errors():
-            every: Any = await self._client.smembers(self._keys.schedule_owners)
-        return [own_owner, *sorted((str(owner) or None for owner in every if owner != (own_owner or "")), key=str)]
 
 
 def _with_past(new: JobSchedule, before: StoredSchedule) -> JobSchedule:
@@ -196,7 +137,3 @@ def _time(reply: tuple[int, int]) -> datetime:
 
 def _millis(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
-
-
-def _unknown(name: str) -> UnknownSchedule:
-    return UnknownSchedule(f'there is no schedule "{name[:64]}"')

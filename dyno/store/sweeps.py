@@ -21,6 +21,7 @@ from dyno.models.spec import Spec
 from dyno.models.sweep import Stop, SweepRecord
 from dyno.settings import Settings
 from dyno.store import api_keys, jobs, placement, records
+from dyno.store.pages import IndexPosition, JobIndex, RecordPage, read_page
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import SCRIPT_SOURCES, SWEEP_ID, Keys, Script, index_errors, store_errors, unless_wrong_type
 
@@ -134,16 +135,16 @@ class Sweeps:
             raise errors.UnknownSweep(f'there is no sweep "{sweep_id[:64]}"')
         return _stored(sweep_id, fields)
 
-    async def page(self, cursor: str | None, limit: int) -> records.RecordPage[StoredSweep]:
+    async def page(self, cursor: str | None, limit: int) -> RecordPage[StoredSweep]:
         """Newest first, without those that can't be read. Raises InvalidSpec for an invalid cursor."""
         viewer = self._jobs.viewer
         index = self._keys.sweeps if viewer.sees_all else self._keys.sweeps_of_owner(viewer.owner or "")
 
-        async def read(places: Sequence[records.IndexPosition]) -> list[StoredSweep | None]:
+        async def read(places: Sequence[IndexPosition]) -> list[StoredSweep | None]:
             return await self._read([sweep_id for _, sweep_id in places])
 
         async with index_errors(self._client, self._keys):
-            return await records.read_page(self._client, records.JobIndex(index, None, None), read, cursor, limit)
+            return await read_page(self._client, JobIndex(index, None, None), read, cursor, limit)
 
     async def statuses(self, sweeps: Sequence[StoredSweep]) -> list[list[str]]:
         """For each sweep the status of its jobs, in the order of `job_ids`; "gone" for a job without a record."""

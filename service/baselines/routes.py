@@ -12,7 +12,7 @@ from dyno.models.baseline import Baseline, BaselineFigure, BaselineList, NewBase
 from dyno.models.job import Job
 from dyno.models.result import Metric
 from dyno.models.spec import BaselineName, InterleavedSpec
-from dyno.store.baselines import Baselines
+from dyno.store.named_documents import Baselines
 from service import auth, dependencies, problems, submission, validation
 from service.state import State
 

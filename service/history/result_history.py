@@ -24,7 +24,8 @@ from dyno.models.job import Job, Status
 from dyno.models.result import ResultSummary
 from dyno.models.spec import DeviceSelector
 from dyno.store.alarms import AlarmRecords
-from dyno.store.records import RecordPage, read_result_summaries
+from dyno.store.pages import RecordPage
+from dyno.store.results import read_result_summaries
 from service import submission, validation
 from service.state import State
 

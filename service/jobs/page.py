@@ -23,7 +23,7 @@ from dyno.models.job import Job, Status
 from dyno.models.result import Metric, RunSamples
 from dyno.models.spec import BaselineName, InterleavedSpec, Model, Spec
 from dyno.store.jobs import read_log, read_partial_metrics
-from dyno.store.records import read_result_summaries
+from dyno.store.results import read_result_summaries
 from service import submission
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
 from service.baselines import routes as baseline_routes

@@ -15,8 +15,8 @@ from dyno.logging import audit
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
 from dyno.models.spec import FrameworkName
-from dyno.store.documents import StoredJob
 from dyno.store.jobs import Jobs, LogPart, Submitted, read_log
+from dyno.store.records import StoredJob
 from service import dependencies, middleware, problems, streaming, submission, validation
 from service.auth import OWN, READ, SUBMIT, Caller, CallerDep, requires
 from service.hot_routes import DEFAULT_LIMIT, accepted_job, job_etag, job_response, list_response, result_response

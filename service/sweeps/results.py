@@ -22,8 +22,8 @@ from dyno.models.comparison import Comparative, CompareHow, Ratio
 from dyno.models.job import Status
 from dyno.models.result import Metric, ResultSummary, Verdict
 from dyno.models.spec import Spec
-from dyno.store.documents import StoredJob
-from dyno.store.records import read_result_summaries, read_spec
+from dyno.store.records import StoredJob, read_spec
+from dyno.store.results import read_result_summaries
 from dyno.store.sweeps import StoredSweep, Sweeps
 from service.state import State
 

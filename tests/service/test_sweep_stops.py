@@ -9,8 +9,7 @@ from dyno.bench.registry import workload
 from dyno.models.job import new_job_id
 from dyno.models.result import ResultSummary, Verdict
 from dyno.models.sweep import BatchLimit, Stop, StoredPoint, SweepRecord, new_sweep_id
-from dyno.store.documents import StoredJob
-from dyno.store.records import QueueState
+from dyno.store.records import QueueState, StoredJob
 from dyno.store.sweeps import StoredSweep
 from service.sweeps.results import Measured
 from service.sweeps.stops import points_to_stop

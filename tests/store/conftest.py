@@ -4,12 +4,14 @@ import pytest
 
 from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
+from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys, async_client
 from dyno.store.webhooks import Deliveries, DeliveryQueue
 from tests.servers import KINDS, server_binary
+from tests.store.fleets import worker_of
 
 DEVICE = "cpu:0-1@alpha"
 
@@ -77,6 +79,17 @@ def worker():
 def claim(leases, worker):
     """Claim the next job for a device that serves the queues "cpu" and "any"."""
     return lambda device=DEVICE: leases.claim(device, ["cpu", "any"], worker)
+
+
+@pytest.fixture
+def offer(client, settings):
+    """Publish a worker for each of these devices. `fields`: those of its record."""
+
+    def offered(*devices, **fields):
+        for one in devices:
+            fleet.publish(client, settings, one, worker_of(one, **fields))
+
+    return offered
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dyno.errors import LimitReached, RecordUnreadable, UnknownBaseline
 from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.baseline import Baseline
 from dyno.models.job import BaselineOutcome
-from dyno.store.baselines import MOST_BASELINES, Baselines
+from dyno.store.named_documents import MOST_BASELINES, Baselines
 from tests.comparisons import of_metrics
 
 pytestmark = pytest.mark.anyio

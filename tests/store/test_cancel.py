@@ -16,17 +16,6 @@ async def test_a_waiting_job_is_canceled_at_once_and_leaves_its_queue(jobs, a_sp
     assert client.smembers(keys.queues) == set()
 
 
-async def test_a_running_job_continues_until_its_worker_stops_it(jobs, a_spec, claim, leases):
-    await jobs.submit(a_spec())
-    attempt = claim()
-    canceled = await jobs.cancel(attempt.job_id)
-    assert canceled.changed
-    assert canceled.job.status is Status.RUNNING
-    assert canceled.job.cancel_requested_at is not None
-    assert leases.finish(attempt, "stop")
-    assert (await jobs.get(attempt.job_id)).status is Status.CANCELED
-
-
 @pytest.mark.parametrize("claimed", [False, True])
 async def test_a_repeated_cancel_changes_nothing(jobs, a_spec, claim, claimed):
     job = (await jobs.submit(a_spec())).job

@@ -14,12 +14,12 @@ from dyno.store.alarms import AlarmRecords
 from dyno.store.api_keys import ApiKeys
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.leases import Leases
-from dyno.store.maintenance import Maintenance, expire_leases, index_queues, queues_to_wake, shorten_leases
+from dyno.store.maintenance import Maintenance, expire_leases, queues_to_wake, shorten_leases
 from dyno.store.redis import Keys, async_client, sync_client
 from tests.deliveries import REFUSED, URL, canceled, taken
 from tests.server_clock import ServerClock
 from tests.servers import KINDS, server_binary
-from tests.store import test_fleet
+from tests.store.fleets import CPU, a_worker
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -109,15 +109,15 @@ async def test_a_lease_longer_than_this_processs_own_is_left_alone(running, cloc
 
 
 async def test_a_dead_worker_is_no_longer_listed_and_a_live_one_is(clock, client, async_redis, settings):
-    dead, live = test_fleet.a_worker("dead"), test_fleet.a_worker("live")
+    dead, live = a_worker("dead"), a_worker("live")
     for worker in (dead, live):
-        fleet.publish(client, settings, test_fleet.DEVICE, worker)
+        fleet.publish(client, settings, CPU, worker)
     clock.forward(BACK)
     assert fleet.extend(client, settings, live)
     assert fleet.end_future_records(client, settings) == ["dead"]
 
     def listed():
-        assert fleet.extend(client, settings, live) or fleet.publish(client, settings, test_fleet.DEVICE, live) is None
+        assert fleet.extend(client, settings, live) or fleet.publish(client, settings, CPU, live) is None
         fleet.end_future_records(client, settings)
         return {name for name in ("dead", "live") if client.exists(Keys(settings.namespace).worker(name))}
 
@@ -129,7 +129,7 @@ async def test_a_dead_worker_is_no_longer_listed_and_a_live_one_is(clock, client
 
 async def test_a_waiting_queue_is_woken_again(clock, client, settings, jobs, a_spec):
     rarely = settings.model_copy(update={"reap_every_s": 60.0, "device_ttl_s": 600.0})
-    fleet.publish(client, rarely, test_fleet.DEVICE, test_fleet.a_worker())
+    fleet.publish(client, rarely, CPU, a_worker())
     await jobs.submit(a_spec())
     assert [queues_to_wake(client, rarely) for _ in range(2)] == [["cpu"], []]
     clock.forward(BACK)
@@ -180,14 +180,3 @@ async def test_alarms_are_looked_for_again(clock, async_redis, settings):
     assert not await records.take_turn(60)
     clock.forward(timedelta(seconds=61))
     assert await records.take_turn(60)
-
-
-async def test_the_classes_of_a_queue_are_corrected_again(clock, client, settings, jobs, a_spec, keys):
-    lasting = settings.model_copy(update={"device_ttl_s": 600.0})
-    fleet.publish(client, lasting, test_fleet.DEVICE, test_fleet.a_worker())
-    await jobs.submit(a_spec())
-    index_queues(client, lasting)
-    clock.forward(BACK)
-    client.delete(keys.classes("cpu"))
-    index_queues(client, lasting)
-    assert client.exists(keys.classes("cpu"))

@@ -1,47 +1,17 @@
 """A cordoned device claims nothing, and other devices get its jobs."""
 
-from datetime import UTC, datetime
-
 import pytest
 
-from dyno.models.device import Device
-from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Status
 from dyno.store import fleet
 from dyno.store.fleet import cordon, cordoned, uncordon
-from dyno.store.placement import DYNO_VERSION, queues_served
+from dyno.store.placement import queues_served
+from tests.store.fleets import gpu, worker_of
 
 pytestmark = pytest.mark.anyio
 
 
-def device(number):
-    return Device(
-        id=f"gpu:{number}", kind="gpu", model="H100", host="alpha", memory_bytes=1, frameworks={"tensorflow": "2"}
-    )
-
-
-def record_of(one):
-    return WorkerRecord(
-        id=one.id,
-        host=one.host,
-        pid=1,
-        device=one.full_id,
-        state="idle",
-        version=DYNO_VERSION,
-        started_at=datetime.now(UTC),
-    )
-
-
-FIRST, SECOND, THIRD = device(0), device(1), device(2)
-
-
-@pytest.fixture
-def offer(client, settings):
-    def offered(*devices):
-        for one in devices:
-            fleet.publish(client, settings, one, record_of(one))
-
-    return offered
+FIRST, SECOND, THIRD = gpu(0), gpu(1), gpu(2)
 
 
 @pytest.fixture
@@ -103,4 +73,4 @@ async def test_the_fleet_lists_cordons_and_a_new_worker_does_not_lift_them(clien
             "gpu:0": True,
             "gpu:1": False,
         }
-        fleet.withdraw(client, settings, record_of(FIRST))
+        fleet.withdraw(client, settings, worker_of(FIRST))

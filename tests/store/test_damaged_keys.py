@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,8 +16,6 @@ from chaos.checks import ViolationKind, state_violations
 from chaos.snapshot import read
 from dyno.errors import StoreUnavailable
 from dyno.models.api_key import EVERYBODY, Viewer
-from dyno.models.device import Device
-from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Progress
 from dyno.models.sweep import new_sweep_id
 from dyno.store import fleet, maintenance, retention
@@ -30,6 +27,7 @@ from dyno.store.sweeps import Sweeps
 from dyno.store.webhooks import Deliveries, DeliveryQuery
 from tests.deliveries import OWNER, URL
 from tests.results import a_result
+from tests.store.fleets import CPU, a_worker
 from tests.store.test_schedules import a_job, daily, fired, saved
 from tests.store.test_sweeps import planned
 
@@ -47,7 +45,7 @@ DAMAGED = [
         f"jobs:webhooks:owner:{OWNER}",
         "jobs:webhooks:clock",
     ),
-    *("queue:cpu", "queues", "classes:cpu", "class:cpu:{class}", "passed:cpu", "resting", "woken:cpu", "indexed:cpu"),
+    *("queue:cpu", "queues", "classes:cpu", "class:cpu:{class}", "passed:cpu", "resting", "woken:cpu"),
     *("jobs:turns:cpu", f"jobs:waiting:cpu:{OWNER}"),
     *("lease:cpu:0@alpha", "lease:cpu:1@alpha", "leases", "cordoned", "workers", "expiring", "events", "counts"),
     *("sequence", "artifacts", f"spent:{OWNER}:{{day}}", "job:{done}:webhook"),
@@ -55,57 +53,41 @@ DAMAGED = [
 ]
 
 
-# Each member of `Keys`: what a script does with a value of a wrong type there, then the member's arguments.
-# "derived": it is deleted, because it can be made again, or holds nothing that a promise rests on. "refused": it stays.
 JOB = "job_01M8GBVH5PYK5J9VQT1Z4NHWCW"
-FAMILIES: dict[str, list[tuple[Any, ...]]] = {
-    "derived": [
-        *(("jobs",), ("jobs_with_status", "queued"), ("jobs_of_workload", "matmul"), ("jobs_of_owner", OWNER)),
-        *(("owners",), ("done_of_owner", ""), ("jobs_with_label", "0"), ("queued_of_owner", OWNER)),
-        *(
-            ("turns", "cpu"),
-            ("waiting", "cpu", OWNER),
-            ("queue", "cpu"),
-            ("queues",),
-            ("classes", "cpu"),
-            ("class_jobs", "cpu", "1.0"),
-        ),
-        *(("indexed", "cpu"), ("passed", "cpu"), ("resting",), ("woken", "cpu"), ("lease", "cpu:0@alpha"), ("leases",)),
-        *(("webhooks",), ("webhooks_due",), ("webhooks_ready",), ("webhooks_of_owner", OWNER), ("webhook", JOB)),
-        *(
-            ("audit",),
-            ("damaged",),
-            ("repairing",),
-            ("expiring",),
-            ("artifacts",),
-            ("cordoned",),
-            ("counts",),
-            ("spent", OWNER, 1),
-        ),
-        *(("sweeps",), ("sweeps_watched",), ("sweeps_of_owner", OWNER), ("sweeps_due",), ("schedule_owners",)),
-        *(("schedules_due",), ("events",), ("job_events", JOB), ("log", JOB), ("partial", JOB)),
-    ],
-    "refused": [
-        *(("job", JOB), ("result", JOB), ("samples", JOB), ("api_keys",), ("opened",), ("api_key", OWNER)),
-        *(("session", "0"), ("peers", "0"), ("paces", "0"), ("alarms", "0"), ("alarms_checked",), ("alarms_looked",)),
-        *(("comparison", "cmp_0"), ("baselines", None), ("baselines", OWNER), ("baseline_owners",), ("sweep", "swp_0")),
-        *(("schedules", None), ("schedules", OWNER), ("idempotency", OWNER, "one"), ("idempotency", None, "one")),
-        *(("workers",), ("worker", "w"), ("worker_heartbeat", "w"), ("host", "alpha")),
-    ],
+# The keys whose values nothing else has. A key that leaves this list loses its damaged values.
+KEPT = {
+    *("job:<job>", "job:<job>:result", "job:<job>:samples", "keys", "key:<key>", "key:opened", "session:<digest>"),
+    *("idempotency:<digest>", "comparison:<comparison>", "sweep:<sweep>", "schedules:<owner>"),
+    *("baselines", "baselines:<owner>", "peers:<series>", "paces:<series>"),
+    *("alarms:<series>", "alarms:checked", "alarms:looked"),
+    *("worker:<worker>", "worker:<worker>:heartbeat", "worker:<host>:host"),
 }
 
 
 def names_of(keys, kind):
-    members = ((getattr(keys, member), args) for member, *args in FAMILIES[kind])
-    return [member(*args) if callable(member) else member for member, args in members]
+    """A name for each row of `Keys` whose damaged values scripts delete, or refuse."""
+    names = [row.name for row in Keys.rows().values() if (row.origin == "record") is (kind == "refused")]
+    given = [name.replace("<job>", JOB).replace("<owner>", owner) for owner in (OWNER, "") for name in names]
+    return {f"{keys.namespace}:{re.sub('<.+?>', '0', name)}" for name in given}
 
 
-def test_every_key_has_a_row_that_says_whether_scripts_may_delete_it():
-    rows = {member for rows in FAMILIES.values() for member, *_ in rows}
-    assert rows == {member for member in vars(Keys) if not member.startswith("_")}
+def test_no_damaged_value_is_deleted_that_nothing_else_has():
+    assert {row.name for row in Keys.rows().values() if row.origin == "record"} == KEPT
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+async def test_every_key_of_a_store_in_use_has_its_row(lives, async_redis, mine, spec, client, keys, settings, outbox):
+    await lives()
+    await Sweeps(async_redis, settings, mine).submit(new_sweep_id(), *planned(spec))
+    await Schedules(async_redis, settings, EVERYBODY).put(daily())
+    await outbox.take()
+    maintenance.audit_indexes(client, settings)
+    rows = Keys.rows().values()
+    for name in map(str, client.scan_iter(f"{keys.namespace}:*")):
+        inner = name.removeprefix(f"{keys.namespace}:")
+        assert client.type(name) in {row.type for row in rows if re.match(row.pattern, inner)}, name
+
+
+@pytest.mark.parametrize("kind", ["derived", "refused"])
 @pytest.mark.parametrize("command", ["'ZADD', KEYS[1], 1, 'a'", "'HGET', KEYS[1], 'a'"], ids=["write", "read"])
 def test_scripts_delete_no_value_that_nothing_else_has(client, keys, command, kind):
     ledger = SCRIPT_SOURCES[Script.EXPIRE].rpartition("-- KEYS[1]")[0]
@@ -117,20 +99,12 @@ def test_scripts_delete_no_value_that_nothing_else_has(client, keys, command, ki
         assert (client.type(name) == "list") is (kind == "refused"), name
 
 
-def test_scripts_delete_nothing_that_has_no_row(keys):
-    """`sequence` is the only name that the scripts alone know; it begins again above the numbers of all jobs."""
-    [table] = re.findall(r"local derived = \{(.*?)\}", SCRIPT_SOURCES[Script.EXPIRE], re.DOTALL)
-    families = {name.split(":")[1] for name in names_of(keys, "derived")} - {"job", "schedules"}
-    assert set(re.findall(r"(\w+) = true", table)) == families | {"sequence"}
-
-
 def test_maintenance_deletes_no_value_that_nothing_else_has(client, keys, settings):
-    """It alone may delete the list of workers: their heartbeats make it again."""
-    names = {*names_of(keys, "refused"), *names_of(keys, "derived")}
+    names = names_of(keys, "refused") | names_of(keys, "derived")
     for name in names:
         client.rpush(name, "truth")
     repair_damage(client, settings)
-    assert {name for name in names if client.type(name) == "list"} >= {*names_of(keys, "refused")} - {keys.workers}
+    assert {name for name in names if client.type(name) == "list"} == names_of(keys, "refused")
     assert client.smembers(keys.damaged) == set()
 
 
@@ -173,7 +147,7 @@ def lives(mine, spec, claim, leases):
 
 
 def damage(client, name):
-    is_string = client.type(name) == "string" or name.split(":")[1] in ("sequence", "woken", "indexed")
+    is_string = client.type(name) == "string" or Keys(name.split(":")[0]).deletable_type(name) == "string"
     client.delete(name)
     if is_string:
         client.lpush(name, "a list")
@@ -218,7 +192,7 @@ async def test_a_value_of_a_wrong_type_stops_no_job_and_is_made_again(
     maintenance.queues_to_wake(client, settings)
     maintenance.drop_expired(client, settings)
     maintenance.expire_leases(client, settings)
-    assert client.type(damaged) in ("none", expected_type(name))
+    assert client.type(damaged) in ("none", keys.deletable_type(damaged))
     assert repair_damage(client, settings) == []
     assert wrong_indexes(client, keys) == []
     while taken := await outbox.take():
@@ -392,9 +366,7 @@ async def test_a_firing_makes_one_job_whatever_index_of_schedules_is_damaged(asy
 
 
 async def test_a_live_worker_is_listed_again_after_a_heartbeat(async_redis, client, keys, settings):
-    device = Device(id="cpu:0", kind="cpu", model="a", host="alpha", memory_bytes=1, peak={}, frameworks={})
-    now = datetime.now(UTC)
-    worker = WorkerRecord(id="w", host="alpha", pid=1, device=device.full_id, state="idle", version="0", started_at=now)
+    device, worker = CPU, a_worker("w")
     fleet.publish(client, settings, device, worker)
     damage(client, keys.workers)
     with pytest.raises(redis.ResponseError):
@@ -402,20 +374,3 @@ async def test_a_live_worker_is_listed_again_after_a_heartbeat(async_redis, clie
     repair_damage(client, settings)
     assert fleet.extend(client, settings, worker)
     assert [each.id for each in await fleet.workers(async_redis, settings)] == ["w"]
-
-
-def expected_type(name):
-    """The type of the key's value, from a store without damage."""
-    family = name.partition(":")[0]
-    if name in ("cordoned", "workers", "queues", "resting", "jobs:damaged", "jobs:done"):
-        return "set"
-    if name in ("sequence", "woken:cpu", "indexed:cpu", "jobs:webhooks:clock"):
-        return "string"
-    if name == "events" or name.endswith(":events"):
-        return "stream"
-    if family in ("classes", "passed", "lease", "counts", "spent", "job") or name in (
-        "jobs:audit",
-        "jobs:turns:cpu",
-    ):
-        return "hash"
-    return "zset"

@@ -52,13 +52,6 @@ async def test_a_succeeded_job_records_its_estimated_and_actual_duration(ran, le
     assert 89 * DAY_S < client.ttl(keys.paces(SERIES)) <= 90 * DAY_S
 
 
-async def test_a_repeated_finish_records_the_duration_once(ran, leases, client, keys):
-    held = await ran()
-    for _ in range(2):
-        assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0, "work"))
-    assert len(learned(client, keys)) == 1
-
-
 async def test_failed_stopped_and_superseded_attempts_record_no_duration(ran, leases, client, keys):
     failure = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="too long")
     assert leases.finish(await ran(), "fail", failure=failure, pace=ExpectedDuration(SERIES, 1.0, "work"))

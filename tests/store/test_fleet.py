@@ -1,23 +1,14 @@
-from datetime import UTC, datetime
-
 import pytest
 
 from dyno.errors import StoreUnavailable
-from dyno.models.device import Device
-from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Holder
 from dyno.store import fleet
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys, async_client, sync_client
+from tests.store.fleets import CPU as DEVICE
+from tests.store.fleets import a_worker
 
 pytestmark = pytest.mark.anyio
-
-DEVICE = Device(id="cpu:0-1", kind="cpu", model="EPYC", host="alpha", memory_bytes=1, frameworks={"tensorflow": "2"})
-
-
-def a_worker(name="worker-1", **fields):
-    known = {"host": "alpha", "pid": 1, "device": DEVICE.full_id, "state": "idle", "version": "0.1.0"}
-    return WorkerRecord.model_validate({"id": name, "started_at": datetime.now(UTC)} | known | fields)
 
 
 async def test_a_published_worker_is_listed_with_its_device_and_queue_length(

@@ -49,14 +49,6 @@ async def test_a_repeated_ending_adds_its_figure_once(finished, leases):
     assert values(leases) == [1.0]
 
 
-async def test_a_superseded_attempt_adds_no_figure(jobs, a_spec, claim, leases):
-    await jobs.submit(a_spec())
-    held = claim()
-    leases.requeue(held, reason="worker_shutdown", counts_attempt=False)
-    assert not leases.finish(held, "succeed", result=a_result(held.job_id), headline=the(held))
-    assert values(leases) == []
-
-
 async def test_an_ending_without_a_figure_adds_nothing(jobs, a_spec, claim, leases, client, keys):
     failure = Failure(failure_class=FailureClass.BENCHMARK, reason="r", message="m")
     for result in (None, "a result"):

@@ -12,14 +12,6 @@ anyio = pytest.mark.anyio
 
 
 @anyio
-async def test_a_live_lease_is_left_alone(jobs, a_spec, claim, client, trusting):
-    job = (await jobs.submit(a_spec())).job
-    claim()
-    assert expire_leases(client, trusting) == []
-    assert (await jobs.get(job.id)).status is Status.RUNNING
-
-
-@anyio
 async def test_a_lease_extended_after_the_reaper_looked_is_left_alone(jobs, a_spec, claim, client, keys, trusting):
     job = (await jobs.submit(a_spec())).job
     claim()
@@ -40,22 +32,6 @@ async def test_a_left_over_lease_of_an_earlier_attempt_takes_nothing_from_the_pr
     assert expire_leases(client, trusting) == []
     assert (await jobs.get(attempt.job_id)).status is Status.RUNNING
     assert not client.exists(keys.lease("cpu:9@beta"))
-
-
-@anyio
-async def test_a_lost_job_goes_to_the_front_and_the_device_is_free(jobs, a_spec, claim, run_out, client, trusting):
-    lost = (await jobs.submit(a_spec())).job
-    await jobs.submit(a_spec())
-    claim()
-    run_out()
-
-    assert expire_leases(client, trusting) == [lost.id]
-    assert expire_leases(client, trusting) == []
-
-    job = await jobs.get(lost.id)
-    assert (job.status, job.status_reason, job.attempt, job.queue.position) == (Status.QUEUED, "worker_lost", 1, 0)
-    again = claim()
-    assert (again.job_id, again.attempt) == (lost.id, 2)
 
 
 @anyio
@@ -146,14 +122,3 @@ def test_a_clock_that_jumps_ahead_runs_out_no_lease(redis_s, believed):
     outlook.observe(1100, 100)
     outlook.observe(redis_s, 105)
     assert outlook.clear(105) is believed
-
-
-@anyio
-async def test_a_claim_works_again_on_the_device_that_was_taken(jobs, a_spec, claim, run_out, leases, client, trusting):
-    await jobs.submit(a_spec())
-    claim()
-    run_out()
-    expire_leases(client, trusting)
-    successor = claim()
-    assert leases.finish(successor, "succeed")
-    assert (await jobs.get(successor.job_id)).status is Status.SUCCEEDED

@@ -1,15 +1,13 @@
 """Heartbeat, finish and hand-back: each needs the token, and each is idempotent."""
 
-from dataclasses import replace
-
 import pytest
 
 from dyno.errors import NoResult, ResultNotReady
 from dyno.models.job import MAX_ATTEMPTS, MAX_HAND_BACKS, WORKER_SHUTDOWN, Failure, FailureClass, Progress, Status
-from dyno.models.result import Energy, Memory, Metric, Peak, Phases, Result, Verdict
-from dyno.store.compression import decompress, execute_raw
 from dyno.store.leases import LogPiece
 from dyno.store.maintenance import expire_leases
+from dyno.store.results import decompress, execute_raw
+from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
 
@@ -23,24 +21,6 @@ def running(jobs, a_spec, claim):
         return claim()
 
     return started
-
-
-def a_result(job_id):
-    metric = Metric(name="throughput", unit="FLOP/s", value=1e9, better="higher", runs=1, samples=20, reason="one run")
-    return Result(
-        job=job_id,
-        workload="matmul",
-        verdict=Verdict.INDICATIVE,
-        warnings=[],
-        metrics=[metric],
-        phases=Phases(),
-        runs=[],
-        peak=Peak(value=None, reason="not measured"),
-        memory=Memory(),
-        energy=Energy(),
-        device={},
-        environment={},
-    )
 
 
 async def test_a_heartbeat_shows_the_progress_and_extends_the_lease(running, leases, jobs, client, keys, run_out):
@@ -81,13 +61,6 @@ async def test_a_heartbeat_without_news_leaves_the_version_alone(running, leases
     leases.heartbeat(claim, progress)
     leases.heartbeat(claim, None)
     assert (await jobs.get(claim.job_id)).version == version
-
-
-async def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_taken(running, leases, run_out, client, settings):
-    claim = await running()
-    run_out()
-    assert not leases.heartbeat(claim, None).superseded
-    assert expire_leases(client, settings.model_copy(update={"lease_s": 0.0})) == []
 
 
 @pytest.mark.parametrize("device", [DEVICE, "cpu:2@beta"])
@@ -140,16 +113,6 @@ async def test_a_failed_job_says_why_and_has_no_result(running, leases, jobs):
         await jobs.result(claim.job_id)
 
 
-async def test_finishing_twice_alike_is_accepted_once_and_differently_is_refused(running, leases, jobs):
-    claim = await running()
-    assert leases.finish(claim, "succeed", result=a_result(claim.job_id))
-    version = (await jobs.get(claim.job_id)).version
-    assert leases.finish(claim, "succeed", result=a_result(claim.job_id))
-    assert not leases.finish(claim, "fail")
-    assert not leases.finish(replace(claim, token="another"), "succeed")
-    assert (await jobs.get(claim.job_id)).version == version
-
-
 async def test_all_keys_of_a_done_job_expire_as_requested(running, leases, client, keys):
     claim = await running(expires_in_s=600)
     leases.heartbeat(claim, None, LogPiece(0, "printed"))
@@ -170,19 +133,6 @@ async def test_a_job_handed_back_keeps_its_attempt_and_its_place_at_the_front(ru
     again = claim()
     assert (again.job_id, again.attempt) == (first.job_id, 1)
     assert (await jobs.get(first.job_id)).status_reason is None
-
-
-async def test_attempts_that_count_are_limited(running, leases, jobs, claim):
-    attempt = await running()
-    for _ in range(MAX_ATTEMPTS - 1):
-        assert leases.requeue(attempt, reason="runner_crashed", counts_attempt=True)
-        attempt = claim()
-    assert leases.requeue(attempt, reason="runner_crashed", counts_attempt=True)
-
-    job = await jobs.get(attempt.job_id)
-    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "runner_crashed", MAX_ATTEMPTS)
-    assert job.failure is not None
-    assert job.failure.failure_class is FailureClass.INFRASTRUCTURE
 
 
 async def test_hand_backs_of_workers_that_shut_down_count_as_attempts_in_the_end(

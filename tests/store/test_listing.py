@@ -57,12 +57,6 @@ async def test_jobs_that_arrive_between_two_pages_move_nothing(jobs, a_spec):
     assert [*ids(first.data), *ids(second.data)] == made[::-1]
 
 
-async def test_an_exact_last_page_has_no_cursor(jobs, a_spec):
-    await submitted(jobs, a_spec(), 2)
-    page = await jobs.list(limit=2)
-    assert (len(page.data), page.has_more, page.next_cursor) == (2, False, None)
-
-
 async def test_each_filter_keeps_what_fits_and_nothing_else(jobs, a_spec, claim, leases):
     (done,) = await submitted(jobs, a_spec(labels={"commit": "abc", "a=b": "c=d"}), 1)
     leases.finish(claim(), "succeed")
@@ -118,18 +112,6 @@ async def test_entries_whose_record_has_expired_are_passed_over_and_dropped(jobs
     client.delete(keys.job(gone))
     assert ids((await jobs.list()).data) == [kept]
     assert client.zrange(keys.jobs, 0, -1) == [kept]
-
-
-async def test_a_record_of_another_version_hides_no_other(jobs, a_spec, client, keys):
-    readable, strange = await submitted(jobs, a_spec(), 2)
-    client.hset(keys.job(strange), "spec", '{"workload": "matmul", "framework": "abacus"}')
-    assert ids((await jobs.list()).data) == [readable]
-
-
-async def test_queued_jobs_show_their_place_in_the_queue(jobs, a_spec):
-    first, second = await submitted(jobs, a_spec(), 2)
-    page = await jobs.list()
-    assert {job.id: job.queue.position for job in page.data} == {first: 0, second: 1}
 
 
 @pytest.mark.parametrize("cursor", ["x", "no cursor", "é", "AAAA", "MTIz", "OTk5OjE"])

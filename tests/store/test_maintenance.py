@@ -11,7 +11,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.maintenance import Maintenance
 from dyno.store.redis import Keys, async_client, sync_client
-from tests.store import test_fleet
+from tests.store.fleets import CPU, a_worker
 from tests.waiting import eventually
 
 DEVICE = "cpu:0-1@alpha"
@@ -25,7 +25,7 @@ def quick(settings):
 @pytest.fixture(autouse=True)
 def live(client, settings):
     """A worker."""
-    fleet.publish(client, settings, test_fleet.DEVICE, test_fleet.a_worker())
+    fleet.publish(client, settings, CPU, a_worker())
 
 
 @pytest.mark.anyio

@@ -10,8 +10,8 @@ from dyno.models.api_key import Viewer
 from dyno.models.job import Status
 from dyno.store import jobs as module
 from dyno.store.jobs import Jobs
-from dyno.store.maintenance import drop_expired, expire_leases
-from dyno.store.records import decode_cursor
+from dyno.store.maintenance import expire_leases
+from dyno.store.pages import decode_cursor
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -99,17 +99,6 @@ async def test_no_cursor_reveals_a_job_of_another_owner(mine, others, a_spec, mo
     assert found == own[:1]
     assert named
     assert set(named) <= set(own)
-
-
-async def test_a_job_that_expired_leaves_its_owners_index(mine, a_spec, client, settings, keys):
-    job = (await mine.submit(a_spec())).job
-    await mine.cancel(job.id)
-    [(entry, _)] = client.zrange(keys.expiring, 0, -1, withscores=True)
-    client.delete(keys.job(job.id))
-    client.zadd(keys.expiring, {entry: 1})
-    assert drop_expired(client, settings) == 1
-    indexes = (keys.jobs, keys.jobs_with_status("canceled"), keys.jobs_of_workload("matmul"), keys.jobs_of_owner(OWNER))
-    assert not client.exists(*indexes, keys.queued_of_owner(OWNER))
 
 
 async def test_the_limit_on_queued_jobs_holds_for_simultaneous_submits(mine, others, a_spec, claim, leases, limited):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dyno.models.job import Status
-from dyno.models.spec import Spec
 from dyno.store.placement import ClaimFilter
 
 pytestmark = pytest.mark.anyio
@@ -66,27 +65,6 @@ async def test_a_job_that_no_worker_has_passed_over_does_not_say_so(jobs, queue,
     await queue(FOR_LARGE)
     assert take(SMALL) is None
     assert not (await jobs.get(await queue(FOR_LARGE))).queue.passed_over
-
-
-async def test_an_unknown_fit_is_checked_once_and_then_stored(queue, take):
-    job_id = await queue({"another00000": True})
-    asked: list[Spec] = []
-
-    def no(spec):
-        asked.append(spec)
-        return False
-
-    assert take(SMALL, no) is None
-    assert len(asked) == 1
-    assert take(SMALL, device="its-twin") is None
-    assert take(LARGE, lambda spec: True).job_id == job_id
-
-
-async def test_the_fit_of_a_job_without_answers_is_checked(queue, take, client, keys):
-    job_id = await queue(None)
-    client.hdel(keys.job(job_id), "fits")
-    assert take(SMALL, lambda spec: False) is None
-    assert take(LARGE, lambda spec: True).job_id == job_id
 
 
 async def test_the_last_job_that_was_passed_over_is_remembered_for_a_while(queue, take, done, client, keys):

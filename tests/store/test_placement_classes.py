@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from dyno.models.job import SCHEMA
-from dyno.store import fleet, maintenance
 from dyno.store.leases import Claim
+from dyno.store.maintenance import Repair, audit_indexes
 from dyno.store.placement import ClaimFilter
 from dyno.store.redis import SCRIPT_SOURCES, Script
-from tests.store.test_fleet import DEVICE, a_worker
 
 pytestmark = pytest.mark.anyio
 
@@ -108,18 +107,6 @@ async def test_a_profile_that_the_api_did_not_know_is_asked_once_per_class(queue
     assert asked == []
 
 
-async def test_a_high_priority_job_does_not_make_later_claims_look_again(queue, take, leases, commands):
-    for _ in range(300):
-        await queue(20, SIZES)
-    for _ in range(3):
-        await queue(20, SIZES, priority="high")
-        fit = await queue(1, SIZES)
-        claims: list[Claim] = []
-        assert commands(lambda: claims.append(take(SMALL)))["evalsha"] == 1  # noqa: B023 - called at once
-        assert claims[0].job_id == fit
-        leases.finish(claims[0], "succeed")
-
-
 async def test_more_needs_than_classes_are_classed_by_their_answers(queue, take, asked, index, commands):
     known = [SMALL, LARGE]
     for n in range(100, 100 + MOST_CLASSES):
@@ -204,16 +191,6 @@ async def test_a_requeued_job_keeps_the_answers_of_its_class(queue, take, leases
     assert asked == []
 
 
-async def test_emptied_classes_leave_nothing_behind(queue, take, jobs, client, keys, index):
-    canceled, claimed, waiting = [await queue(n, SIZES) for n in (40, 5, 25)]
-    assert len(index()) == 3
-    await jobs.cancel(canceled)
-    assert take(SMALL).job_id == claimed
-    assert list(index().values()) == [[waiting]]
-    await jobs.cancel(waiting)
-    assert list(client.scan_iter(f"{keys.namespace}:class*")) == []
-
-
 @pytest.fixture
 def forget_classes(client, keys):
     """Take these jobs out of the classes, as damage does: they have their own answers, and are in the queue alone."""
@@ -262,19 +239,18 @@ async def test_jobs_that_the_queue_or_the_classes_lack_are_noticed(queue, take, 
     assert index() == {}
 
 
-async def test_maintenance_finds_what_no_claim_notices(queue, take, forget_classes, client, keys, settings, index):
+async def test_the_audit_finds_what_no_claim_notices(queue, take, forget_classes, client, keys, settings, index):
     """The queue lacks one job and the classes another one, so the counts agree."""
-    fleet.publish(client, settings, DEVICE, a_worker())
     taken, theirs = await queue(25, SIZES), await queue(5, SIZES)
     client.zrem(keys.queue("cpu"), taken)
     client.hset(keys.job(taken), "status", "running")
     forget_classes([theirs])
     assert take(SMALL) is None
 
-    maintenance.index_queues(client, settings)
-    assert list(index().values()) == [[theirs]]
+    found = audit_indexes(client, settings.model_copy(update={"reap_every_s": 0.0}))
+    assert Repair("class_not_listed", theirs) in found
     assert take(SMALL).job_id == theirs
-    assert 0 < client.pttl(keys.indexed("cpu")) <= 600_000
+    assert index() == {}
 
 
 async def test_the_index_costs_less_than_150_bytes_per_job(queue, client, keys, index):

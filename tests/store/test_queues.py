@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import product
 from typing import get_args
 
@@ -8,7 +7,6 @@ import pytest
 
 from dyno.celery_app import celery_queue
 from dyno.models.device import Device, fits
-from dyno.models.inventory import WorkerRecord
 from dyno.models.spec import DeviceSelector, FrameworkName
 from dyno.store import fleet
 from dyno.store.placement import queue_for, queues_served
@@ -71,14 +69,13 @@ def test_no_two_queues_share_a_name_in_the_store_or_in_celery():
 
 @pytest.mark.anyio
 async def test_in_a_mixed_fleet_each_job_goes_to_a_worker_with_its_framework(
-    client, async_redis, settings, jobs, leases, worker, a_spec
+    async_redis, settings, jobs, leases, worker, a_spec, offer
 ):
     wants_jax = (await jobs.submit(a_spec(framework="jax"))).job
     wants_tensorflow = (await jobs.submit(a_spec())).job
     assert (wants_jax.queue.name, wants_tensorflow.queue.name) == ("cpu+jax", "cpu")
     old = DEVICE.model_copy(update={"id": "cpu:2-3", "frameworks": {"tensorflow": "2.21.0"}})
-    for device in (DEVICE, old):
-        fleet.publish(client, settings, device, _idle(device))
+    offer(DEVICE, old)
     assert [each.queue_length for each in await fleet.devices(async_redis, settings)] == [2, 1]
 
     first = leases.claim(old.full_id, queues_served(old), worker)
@@ -87,15 +84,3 @@ async def test_in_a_mixed_fleet_each_job_goes_to_a_worker_with_its_framework(
     second = leases.claim(DEVICE.full_id, queues_served(DEVICE), worker)
     assert second is not None
     assert second.job_id == wants_jax.id
-
-
-def _idle(device):
-    return WorkerRecord(
-        id=device.id,
-        host=device.host,
-        pid=1,
-        device=device.full_id,
-        state="idle",
-        version="0",
-        started_at=datetime.now(UTC),
-    )

@@ -1,43 +1,15 @@
 """Which workers get a wake-up forwarded by a device that none of the waiting jobs fits."""
 
-from datetime import UTC, datetime
-
 import pytest
 
-from dyno.models.device import Device
-from dyno.models.inventory import WorkerRecord
 from dyno.models.job import SCHEMA
-from dyno.store import fleet
 from dyno.store.placement import DYNO_VERSION, ClaimFilter, profile, queues_served
+from tests.store.fleets import gpu
 
 pytestmark = pytest.mark.anyio
 
 
-def device(name, memory_bytes):
-    return Device(
-        id=name, kind="gpu", model="H100", host="alpha", memory_bytes=memory_bytes, frameworks={"tensorflow": "2"}
-    )
-
-
-SMALL, LARGE, TWIN = device("gpu:0", 1), device("gpu:1", 9), device("gpu:2", 9)
-
-
-@pytest.fixture
-def offer(client, settings):
-    def offered(*devices, **fields):
-        for one in devices:
-            known = {
-                "id": one.id,
-                "host": one.host,
-                "pid": 1,
-                "device": one.full_id,
-                "state": "idle",
-                "version": DYNO_VERSION,
-            }
-            record = WorkerRecord.model_validate(known | {"started_at": datetime.now(UTC)} | fields)
-            fleet.publish(client, settings, one, record)
-
-    return offered
+SMALL, LARGE, TWIN = gpu(0), gpu(1, memory_bytes=9), gpu(2, memory_bytes=9)
 
 
 @pytest.fixture

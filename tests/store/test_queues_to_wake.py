@@ -2,7 +2,7 @@ import pytest
 
 from dyno.store import fleet
 from dyno.store.maintenance import queues_to_wake
-from tests.store.test_fleet import DEVICE, a_worker
+from tests.store.fleets import CPU, a_worker
 
 pytestmark = pytest.mark.anyio
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def live(client, settings):
     """A worker."""
-    fleet.publish(client, settings, DEVICE, a_worker())
+    fleet.publish(client, settings, CPU, a_worker())
 
 
 async def test_queues_with_jobs_are_returned_once_per_interval(jobs, a_spec, client, settings, keys):
@@ -41,8 +41,8 @@ async def test_a_queue_whose_last_job_was_claimed_is_not_named(jobs, a_spec, cla
 async def test_queues_for_nonexistent_devices_are_not_woken(jobs, a_spec, client, settings, keys):
     for number in range(2, 8):
         await jobs.submit(a_spec(device=f"cpu:{number}@nowhere"))
-    for device in ("any", "cpu", DEVICE.full_id):
+    for device in ("any", "cpu", CPU.full_id):
         await jobs.submit(a_spec(device=device))
 
-    assert queues_to_wake(client, settings) == ["any", "cpu", DEVICE.full_id]
+    assert queues_to_wake(client, settings) == ["any", "cpu", CPU.full_id]
     assert len(list(client.scan_iter(keys.woken("*")))) == 3

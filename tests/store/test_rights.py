@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,12 @@ def redis_url(request):
 def test_users_may_call_the_commands_of_their_scripts(script):
     users = ["api", "worker"] if script in OF_BOTH else ["worker"] if script in OF_WORKERS else ["api"]
     assert [OF_SCRIPTS[script] - set(rules(user)) for user in users] == [set()] * len(users)
+
+
+def test_each_key_is_a_key_of_the_api_or_of_workers():
+    patterns = [rule.partition("~")[2] for user in ("api", "worker") for rule in rules(user) if "~" in rule]
+    names = [f"dyno:{re.sub('<.+?>', 'x', row.name)}" for row in Keys.rows().values()]
+    assert [name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns)] == []
 
 
 class User:

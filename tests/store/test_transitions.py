@@ -144,25 +144,6 @@ async def test_an_event_leads_where_the_table_says_and_nowhere_else(driver, stat
         assert driver.version(claim) == before
 
 
-@pytest.mark.parametrize("status", Status)
-async def test_each_status_index_holds_a_job_in_that_status_only(driver, status):
-    claim = await driver.job_in(status)
-    holders = {s for s in Status if driver.client.zscore(driver.keys.jobs_with_status(s), claim.job_id) is not None}
-    assert holders == {status}
-
-
-async def test_every_change_is_an_event_of_the_job_and_of_all_jobs(driver):
-    claim = await driver.job_in(Status.SUCCEEDED)
-    own = [fields for _, fields in driver.client.xrange(driver.keys.job_events(claim.job_id))]
-    everyones = [fields for _, fields in driver.client.xrange(driver.keys.events)]
-    assert [(fields["event"], fields["status"], fields["version"]) for fields in own] == [
-        ("submit", "queued", "1"),
-        ("claim", "running", "2"),
-        ("succeed", "succeeded", "3"),
-    ]
-    assert everyones == own
-
-
 async def test_events_of_a_claim_and_its_end_identify_the_attempt_without_its_token(driver):
     def told(event):
         found = [fields for _, fields in driver.client.xrange(driver.keys.events) if fields["event"] == event]

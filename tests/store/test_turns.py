@@ -6,7 +6,6 @@ import pytest
 
 from dyno.models.api_key import Viewer
 from dyno.models.job import Status
-from dyno.store.eta import read_queue_snapshot
 from dyno.store.placement import ClaimFilter
 
 pytestmark = pytest.mark.anyio
@@ -155,15 +154,6 @@ async def test_a_retried_job_goes_to_the_front_even_of_a_queue_that_was_empty_si
     leases.requeue(claim, reason="tested", counts_attempt=True)
     assert (await jobs.get(claim.job_id)).queue.position == 0
     assert claimed(5) == [claim.job_id, *waiting]
-
-
-async def test_the_forecast_has_the_jobs_in_the_order_of_their_claims(queue, claimed, async_redis, keys):
-    for owner, device in [("a", "cpu"), ("a", "cpu"), ("a", "any"), ("a", "cpu")]:
-        await queue(owner, device=device)
-    for owner, device in [*2 * [("b", "any")], ("c", "cpu")]:
-        await queue(owner, device=device)
-    seen = [job.id for job in (await read_queue_snapshot(async_redis, keys, ["cpu", "any"], 10)).jobs]
-    assert seen == claimed(7, ["cpu", "any"])
 
 
 async def test_an_empty_queue_forgets_the_keys(jobs, queue, claimed, client, keys):

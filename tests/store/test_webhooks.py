@@ -13,7 +13,7 @@ from dyno.errors import UnknownDelivery
 from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
 from dyno.models.webhook import DeliveryStatus, delivery_of
-from dyno.store import records as module
+from dyno.store import pages as module
 from dyno.store.maintenance import drop_expired, expire_leases
 from dyno.store.webhooks import Deliveries, DeliveryQuery, DeliveryQueue
 from tests.deliveries import DELIVERED, OTHER, OWNER, REFUSED, URL, canceled, found, taken
@@ -49,12 +49,6 @@ async def test_a_lost_job_makes_a_delivery_when_no_attempt_is_left(
         assert expire_leases(client, trusting) == [job.id]
         one = await outbox.take()
         assert (one and one.job_id) == told
-
-
-async def test_a_job_without_a_webhook_makes_no_delivery(jobs, a_spec, outbox, deliveries):
-    await canceled(jobs, a_spec())
-    assert await outbox.take() is None
-    assert await found(deliveries) == []
 
 
 async def test_a_leased_delivery_is_not_given_again_until_the_lease_ends(jobs, a_spec, outbox, deliveries, over):

@@ -2,7 +2,7 @@
 
 from dyno.models.job import BaselineOutcome
 from dyno.models.result import Verdict
-from dyno.store.baselines import MOST_BASELINES
+from dyno.store.named_documents import MOST_BASELINES
 from dyno.store.redis import Keys
 from tests.comparisons import times
 

@@ -1,17 +1,15 @@
 """Fixtures for forecasts on a real store: devices, jobs and past jobs. `now` is the clock for the age of a forecast."""
 
 import threading
-from datetime import UTC, datetime
 
 import pytest
 
-from dyno.models.device import Device
-from dyno.models.inventory import WorkerRecord
 from dyno.models.spec import Spec
-from dyno.store import eta, fleet
+from dyno.store import eta
 from dyno.store.eta import Forecasts, duration_series
 from dyno.store.jobs import Jobs
-from dyno.store.placement import DYNO_VERSION, queues_served
+from dyno.store.placement import queues_served
+from tests.store.fleets import gpu
 
 EXPECTED_S = {"matmul": 10.0, "mnist_cnn": 100.0}
 PATIENCE_S = 60.0  # on a busy host
@@ -20,30 +18,13 @@ READY.set()
 TOOK = 2.0  # ratio of actual to estimated duration in all planted readings
 
 
-def device(number, **fields):
-    known = {"id": f"gpu:{number}", "kind": "gpu", "model": "H100", "host": "alpha", "memory_bytes": 1}
-    return Device.model_validate(known | {"frameworks": {"tensorflow": "2"}} | fields)
-
-
-ONE, TWO = device(0), device(1)
+ONE, TWO = gpu(0), gpu(1)
 
 
 def estimate(spec, on):
     """Jobs with too many replicas don't fit a device. Blocks until READY is set."""
     assert READY.wait(PATIENCE_S)
     return EXPECTED_S[spec.workload] if spec.replicas <= on.units else None
-
-
-@pytest.fixture
-def offer(client, settings):
-    def offered(*devices, **fields):
-        for one in devices:
-            known = {"id": one.id, "host": one.host, "pid": 1, "device": one.full_id, "version": DYNO_VERSION}
-            known |= {"state": "idle", "started_at": datetime.now(UTC)} | fields
-            record = WorkerRecord.model_validate(known)
-            fleet.publish(client, settings, one, record)
-
-    return offered
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from dyno.store import eta
 from dyno.store.eta import FORECAST_FRESH_S
 from dyno.store.fleet import cordon, uncordon
 from dyno.store.placement import profile
-from tests.store.forecast.conftest import ONE, TWO, device, estimate
+from tests.store.fleets import gpu
+from tests.store.forecast.conftest import ONE, TWO, estimate
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ async def test_jobs_before_it_in_other_queues_of_the_device_count(offer, learn, 
 
 
 async def test_a_job_that_fits_the_busy_device_only_waits_for_that_one(offer, learn, submit, take, etas):
-    offer(ONE, device(1, units=8))
+    offer(ONE, gpu(1, units=8))
     learn("matmul", "mnist_cnn")
     await submit(workload="mnist_cnn", device="gpu:1")
     take(TWO)
@@ -210,7 +211,7 @@ async def test_a_forecast_that_took_long_is_not_repeated_at_once_and_then_says_n
 
 
 async def test_a_job_queued_after_the_forecast_has_no_eta_if_none_is_known(offer, learn, jobs, a_spec, now):
-    offer(ONE, device(1, units=8))
+    offer(ONE, gpu(1, units=8))
     learn("matmul")
     now[0] += 60
 
@@ -223,7 +224,7 @@ async def test_a_job_queued_after_the_forecast_has_no_eta_if_none_is_known(offer
         assert (await jobs.get(job.id)).queue.eta_s == job.queue.eta_s
         return job.queue.eta_s
 
-    large, small = profile(device(1, units=8)), profile(ONE)
+    large, small = profile(gpu(1, units=8)), profile(ONE)
     assert await told({}, workload="mnist_cnn") == 0  # takes nobody knows how long, so its device is free never
     assert await told({small: True, large: True}) == 0
     assert await told({small: False, large: True}) == 0

@@ -1,7 +1,8 @@
 """How large the code is and how much of it one job crosses: `python -m benchmarks.house [CHECKOUT …]`, a column each.
 
 Files, lines and imports are counted in the source. A job's files are those whose functions run in any process, from
-POST to result, of a `matmul` on a Dyno that the checkout's own code serves.
+POST to result, of a `matmul` on a Dyno that the checkout's own code serves. The control path leaves out what measures:
+it has the files that the API crosses for the POST, and those that the worker and its zygote cross. They are listed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
@@ -30,46 +32,77 @@ JOB: dict[str, JsonValue] = {
     "params": {"n": 64},
     "measure": {"processes": 1, "min_samples": 1, "min_s": 0},
 }
-# Each process appends a file's name the first time that one of its functions is called while the marker exists.
+POST, LATER = "post", "later"
+# Process -> the phases in which its files are on the control path. Runners, forks of the zygote, have none.
+CONTROL = {"service": {POST}, "workers": {POST, LATER}, "dyno.bench.runner.zygote": {POST, LATER}}
+# Each process appends a line the first time that a function of a file is called while the marker exists: the process'
+# module, the phase that the marker names, the file.
 PROFILE = """
     import os, sys, threading
     root, marker, log = (os.environ["HOUSE_" + name] for name in ("ROOT", "MARKER", "LOG"))
+    words, started = sys.orig_argv, os.getpid()
+    module = words[words.index("-m") + 1] if "-m" in words else "up"
     seen = set()
     def profile(frame, event, argument):
         name = frame.f_code.co_filename
         if event == "call" and name not in seen and name.startswith(root) and os.path.exists(marker):
             if frame.f_code.co_name != "<module>":
                 seen.add(name)
-                with open(log, "a") as file:
-                    file.write(name + "\\n")
+                process = module if os.getpid() == started else "runner"
+                with open(marker) as phase, open(log, "a") as file:
+                    file.write("\\t".join((process, phase.read(), name)) + "\\n")
     sys.setprofile(profile)
     threading.setprofile(profile)
 """
 
 
+class Crossing(NamedTuple):
+    """A file that a process entered for the first time in this phase of the job."""
+
+    process: str
+    phase: str
+    file: str
+
+
 def main(checkouts: list[Path]) -> None:
-    columns = {str(root): dict(figures(root.resolve())) for root in checkouts}
+    crossings = {str(root): _crossings(root.resolve()) for root in checkouts}
+    columns = {str(root): dict(figures(root.resolve(), crossings[str(root)])) for root in checkouts}
     rows = list(next(iter(columns.values())))
     sys.stdout.write(f"| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}\n")
     for row in rows:
         sys.stdout.write(f"| {row} | {' | '.join(str(column[row]) for column in columns.values())} |\n")
+    for root in checkouts:
+        sys.stdout.write(f"\n## The control path of {root}\n")
+        for process, names in control_path(crossings[str(root)]).items():
+            sys.stdout.write(f"\n{process}, {len(names)}: {', '.join(names)}\n")
 
 
-def figures(root: Path) -> Iterator[tuple[str, str | int]]:
-    files = _files(root, PRODUCT)
+def figures(root: Path, crossings: Iterable[Crossing]) -> Iterator[tuple[str, str | int]]:
+    files, scripts = _files(root, PRODUCT), _files(root, PRODUCT, "lua")
     lines = sum(map(_lines, files))
     yield "product: files", len(files)
     yield "product: lines of Python", lines
+    yield "product: files of Lua", len(scripts)
+    yield "product: lines of Lua", sum(map(_lines, scripts))
     yield "share of import lines", f"{sum(map(_import_lines, files)) / lines:.1%}"
     yield "import circles", _circles(root, files)
     for name, folders in OTHERS.items():
         yield f"{name}: files", len(_files(root, folders))
         yield f"{name}: lines", sum(map(_lines, _files(root, folders)))
-    yield "files that a job crosses", len(_crossed(root))
+    yield "files that a job crosses", len({crossing.file for crossing in crossings})
+    yield "files of the control path", len(set().union(*control_path(crossings).values()))
 
 
-def _files(root: Path, folders: Iterable[str]) -> list[Path]:
-    return sorted(path for folder in folders for path in (root / folder).rglob("*.py"))
+def control_path(crossings: Iterable[Crossing]) -> dict[str, list[str]]:
+    """Process -> its files of the control path."""
+    return {
+        process: sorted({each.file for each in crossings if each.process == process and each.phase in phases})
+        for process, phases in CONTROL.items()
+    }
+
+
+def _files(root: Path, folders: Iterable[str], ending: str = "py") -> list[Path]:
+    return sorted(path for folder in folders for path in (root / folder).rglob(f"*.{ending}"))
 
 
 def _lines(path: Path) -> int:
@@ -106,7 +139,7 @@ def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _crossed(root: Path) -> set[str]:
+def _crossings(root: Path) -> list[Crossing]:
     with tempfile.TemporaryDirectory() as folder:
         home, port = Path(folder), free_port()
         (home / "sitecustomize.py").write_text(textwrap.dedent(PROFILE))
@@ -120,13 +153,24 @@ def _crossed(root: Path) -> set[str]:
             dyno = subprocess.Popen(command, cwd=root, env=env, stdout=output, stderr=output)
             try:
                 _wait_idle(client)
-                marker.touch()
-                assert client.run(JOB).metrics
+                _enter(marker, POST)
+                job = client.submit(JOB)
+                _enter(marker, LATER)
+                assert client.outcome(job.id).metrics
                 marker.unlink()
             finally:
                 dyno.terminate()
                 dyno.wait()
-        return set(log.read_text().split()) & set(map(str, _files(root, PRODUCT)))  # an environment may lie in it
+        names = {str(path): str(path.relative_to(root)) for path in _files(root, PRODUCT)}
+        rows = (line.split("\t") for line in log.read_text().splitlines())
+        return [Crossing(process, phase, names[file]) for process, phase, file in rows if file in names]
+
+
+def _enter(marker: Path, phase: str) -> None:
+    """Write the marker at once, since processes read it at any time."""
+    written = marker.with_suffix(".new")
+    written.write_text(phase)
+    written.replace(marker)
 
 
 def _wait_idle(client: Client, within_s: float = 180) -> None:

@@ -86,11 +86,17 @@ def test_it_measures_and_writes_its_page(page, tmp_path, monkeypatch):
 
 def test_the_house_is_counted(capsys):
     house.main([ROOT])
-    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    table, _, path = capsys.readouterr().out.partition("\n\n")
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
     figures = {name: float(value.rstrip("%")) for name, value in rows}
     assert figures["product: lines of Python"] > 20_000
     assert figures["import circles"] == 0
-    assert 20 < figures["files that a job crosses"] < figures["product: files"]
+    assert 10 < figures["files of the control path"] < figures["files that a job crosses"] < figures["product: files"]
+    service, workers, zygote = (re.findall(r"\S+\.py", line) for line in path.splitlines() if ".py" in line)
+    assert "service/hot_routes.py" in service
+    assert "dyno/store/leases.py" in workers
+    assert zygote[-1] == "dyno/bench/runner/zygote.py"
+    assert not {each for each in (*service, *workers, *zygote) if "workloads/matmul" in each}
 
 
 @pytest.mark.verify

@@ -1,15 +1,13 @@
 """Both kinds of artifact store, and files for them."""
 
 import hashlib
-from collections.abc import Callable
 
 import pytest
 
-from dyno.artifact_store import ArtifactStore, FolderStore, RemoteStore
+from dyno.artifact_store import FolderStore, RemoteStore
 from dyno.models.result import Artifact
 
 JOB = "job_01J00000000000000000000000"
-Keep = Callable[[ArtifactStore, bytes], Artifact]
 
 
 def artifact(content, name="a.txt"):

@@ -1,7 +1,5 @@
 """Weights from a malicious archive: Keras reads numbers from it and runs none of its code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +45,6 @@ def test_weights_that_lie_in_another_file_are_not_read(tmp_path, tensorflow):
 
 
 def _variables(file):
-    found: list[str] = []
+    found = []
     file.visit(lambda name: found.append(name) if name.endswith("vars/0") else None)
     return found

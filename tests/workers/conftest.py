@@ -106,7 +106,7 @@ def until_gone(pid, within_s=60):
 
 def children_of(pid):
     """The child processes of all its threads."""
-    found: set[int] = set()
+    found = set()
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):
             found |= {int(child) for child in (task / "children").read_text().split()}
@@ -145,9 +145,7 @@ def tensorflow_launcher(here):
 @pytest.fixture
 def forking(request, on_numpy):
     """A launcher whose zygote the tests share; tests that break a zygote use their own."""
-    launcher: Launcher = request.getfixturevalue(
-        "tensorflow_launcher" if _is_on_tensorflow(request) else "numpy_launcher"
-    )
+    launcher = request.getfixturevalue("tensorflow_launcher" if _is_on_tensorflow(request) else "numpy_launcher")
     launcher.prepare("tensorflow")
     return launcher
 
@@ -163,7 +161,7 @@ def request_for(here, tmp_path):
 
 @pytest.fixture
 def misbehaving():
-    made: list[Misbehaving] = []
+    made = []
 
     def launcher(program):
         made.append(Misbehaving(program))
@@ -221,7 +219,7 @@ def store(quick):
 @pytest.fixture
 def supervisor_of(here):
     """A supervisor with a launcher; at the end it hands back its running job."""
-    made: list[Supervisor] = []
+    made = []
 
     def supervisor(settings, launcher, **changes):
         leases = Leases(sync_client(settings), settings)

@@ -1,7 +1,5 @@
 """Helpers that check from outside which process holds a device, and whether it is free."""
 
-from __future__ import annotations
-
 import fcntl
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from tests.waiting import eventually
 def runner_of(here, settings, not_in=()):
     """The process that holds the device's lock, once there is a new one."""
     [path] = [Path(name) for name in lock_paths(here, settings)]
-    found: list[int] = []
+    found = []
 
     def held():
         if not path.exists():

@@ -1,7 +1,5 @@
 """The inputs of an attempt's runs: tuned parameters and folders."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time
@@ -13,7 +11,6 @@ from dyno import folders
 from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.monitor import RunnerMonitor
 from dyno.models.job import Status
-from dyno.models.runner_protocol import RunRequest
 from tests.workers.conftest import tiny
 
 DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "test_samples": 2, "jit_compile": False}
@@ -24,7 +21,7 @@ DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "t
 def test_later_runs_get_the_parameters_that_the_first_run_tuned(
     quick, store, supervisor_of, forking, monkeypatch, tmp_path
 ):
-    told: list[RunRequest] = []
+    told = []
 
     def start(request):
         told.append(request)
@@ -40,8 +37,8 @@ def test_later_runs_get_the_parameters_that_the_first_run_tuned(
 
 
 def test_the_phases_of_each_run_add_up_to_its_wall_time(quick, store, supervisor_of, forking, monkeypatch):
-    began_s: list[float] = []
-    ended_s: list[float] = []
+    began_s = []
+    ended_s = []
 
     def start(request):
         began_s.append(time.perf_counter())
@@ -69,7 +66,7 @@ def test_the_phases_of_each_run_add_up_to_its_wall_time(quick, store, supervisor
 
 
 def test_a_run_finds_no_temporary_files_of_earlier_runs(quick, store, supervisor_of, forking, monkeypatch):
-    found: list[list[str]] = []
+    found = []
 
     def start(request):
         assert request.scratch_dir is not None

@@ -1,8 +1,4 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,14 +9,14 @@ from tests.workers.conftest import in_turns, tiny
 from workers.supervisor import claim_filter
 
 DEVICE = Device(id="gpu:0", kind="gpu", model="T4", host="here", isa=["sm_75"], memory_bytes=16 * 2**30, units=2)
-FITTING: list[tuple[dict[str, Any], dict[str, Any]]] = [
+FITTING = [
     ({}, {}),
     ({"params": {"n": 8192}}, {"memory_bytes": 16 * 2**30}),
     ({"workload": "mnist_cnn", "params": {}, "replicas": 2}, {}),
     ({"params": {"n": 64, "dtype": "tf32"}}, {"isa": ["sm_80"]}),
     ({"workload": "weather_gru", "params": {}}, {"memory_bytes": 8 * 2**30}),
 ]
-UNFIT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+UNFIT = [
     ({"params": {"n": 8192}}, {"memory_bytes": 2**20}),
     ({"workload": "mnist_cnn", "params": {}, "replicas": 2}, {"units": 1}),
     ({"params": {"n": 64, "dtype": "tf32"}}, {}),
@@ -56,7 +52,7 @@ def test_a_workload_whose_fit_check_fails_does_not_block_other_jobs(caplog):
     def broken(*_):
         raise ZeroDivisionError
 
-    broken_one: Callable[..., Any] = broken
+    broken_one = broken
     workloads = {"matmul": replace(registry()["matmul"], estimate=broken_one)}
     assert claim_filter(DEVICE, workloads).fits(tiny())
     assert "fit-unknown" in caplog.text

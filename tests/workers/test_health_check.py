@@ -3,8 +3,6 @@
 Nonexistent cores, and a GPU on a host without one, stand for a device that was there when its worker started.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -64,7 +62,7 @@ class Worker(Supervisor):
 
 @pytest.fixture
 def worker_of(quick, forking):
-    made: list[Worker] = []
+    made = []
 
     def worker(device, **context):
         made.append(Worker(device, quick, forking, **context))
@@ -122,7 +120,6 @@ def test_the_second_worker_that_loses_its_device_fails_the_job_with_the_reason(g
     for _ in range(2):
         assert worker_of(gpu, gone=lambda: "NVML lists 0 here").serve() == 1
     failure = store.job(job_id).failure
-    assert failure is not None
     assert (failure.failure_class, failure.reason) == (FailureClass.INFRASTRUCTURE, "no_such_device")
     assert "NVML lists 0 here" in failure.message
 
@@ -187,7 +184,6 @@ def test_a_device_that_is_there_and_that_a_framework_does_not_know_fails_the_job
     there = worker_of(gpu)
     assert there.serve() == 1
     job = store.job(job_id)
-    assert job.failure is not None
     assert (job.failure.failure_class, job.failure.reason) == (FailureClass.UNSUPPORTED, "no_such_device")
     assert there.left == 0
 

@@ -1,16 +1,12 @@
 """The check of results against earlier results of the same work, with a real store and real runners."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 
 from dyno.bench.measure.peers import headline
 from dyno.bench.measure.warnings import warning
 from dyno.bench.registry import resolve
 from dyno.models.job import Status
-from dyno.models.result import Headline, Metric, Peer, Verdict
+from dyno.models.result import Headline, Peer, Verdict
 from dyno.store.leases import Leases
 from dyno.store.redis import Keys, sync_client
 from tests.bench.measure.conftest import make_record
@@ -35,17 +31,15 @@ def remember(client, settings):
 
 def trusted(**fields):
     known = {"device": {"kind": "cpu", "model": "Test CPU", "cores": [0]}, "verdict": Verdict.TRUSTED}
-    metrics: Sequence[Metric] = fields.pop("metrics", [a_metric(by_run=[VALUE] * 5)])
+    metrics = fields.pop("metrics", [a_metric(by_run=[VALUE] * 5)])
     return of_metrics(metrics, **known | fields)
 
 
 def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(client, settings, remember):
     own = headline(trusted(), OF.spec, OF.params)
-    assert own is not None
     remember(own.series, *[2 * VALUE + step for step in range(6)])
     found, kept = check_history(trusted(), OF, Leases(client, settings))
     assert [raised.code for raised in found.warnings] == ["METRIC_OUT_OF_BAND"]
-    assert kept is not None
     assert kept.series == own.series
 
 
@@ -60,17 +54,14 @@ def test_untrusted_and_emulated_results_are_not_used_for_later_checks(client, se
 def test_the_next_result_is_predicted_from_stored_ones_on_the_same_hardware_and_software(client, settings):
     """One run in each job: their values alone show how much results differ."""
     leases, own = Leases(client, settings), headline(trusted(), OF.spec, OF.params)
-    assert own is not None
     alike = [own.own.model_copy(update={"value": value, "runs": 1, "scatter": None}) for value in (98.0, 102.0)]
     others = [each.model_copy(update={name: "other"}) for each in alike for name in ("hardware_id", "context_id")]
     texts = [peer.model_dump_json() for peer in (*alike, *others)]
     client.lpush(Keys(settings.namespace).peers(own.series), *texts)
     found, kept = check_history(trusted(), OF, leases)
     repeat = found.metrics[0].repeat
-    assert repeat is not None
     assert (repeat.based_on.runs, repeat.based_on.jobs) == (5, 2)
     assert repeat.low < 98 < 102 < repeat.high
-    assert kept is not None
     assert (kept.own.runs, kept.own.scatter) == (5, 0.0)
 
 
@@ -111,7 +102,6 @@ def test_measured_results_make_the_series_that_the_next_one_is_held_against(
     assert codes(first) & {"INSUFFICIENT_SAMPLES", "METRIC_OUT_OF_BAND"} == {"INSUFFICIENT_SAMPLES"}
     assert client.keys(Keys(quick.namespace).peers("*")) == [], "a job this short doesn't count as a peer"
     own = headline(first, OF.spec, OF.params)
-    assert own is not None
     value = own.own.value
     remember(own.series, *[value * factor for factor in (0.5, 0.6, 0.8, 1.25, 1.6)])
     assert "METRIC_OUT_OF_BAND" not in codes(measured())  # these scatter as much as one short sample does
@@ -142,11 +132,9 @@ def test_a_second_job_is_predicted_from_the_first_at_the_measured_clock(client, 
         cold = a_metric("first_execution", by_run=[], better="lower")
         found, kept = check_history(trusted(metrics=[sampled, cold], runs=runs), OF, leases)
         repeat = found.metrics[0].repeat
-        assert repeat is not None
         assert (repeat.based_on.runs, repeat.based_on.jobs) == (2, jobs)
         assert repeat.clock_hz == pytest.approx(clock_hz)
         # Assumed for a product at 70 % of its peak, and both figures are in proportion to their clocks.
         assert repeat.elasticity == pytest.approx(1.0)
         assert found.metrics[1].repeat is None
-        assert kept is not None
         client.lpush(Keys(settings.namespace).peers(kept.series), kept.own.model_dump_json())

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +10,7 @@ from dyno.bench.runner.launcher import TAIL_BYTES
 from dyno.bench.runner.monitor import StopReason, StopSwitch, failure_of
 from dyno.models.job import FailureClass
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, Heart, Misbehaving, tiny, until_begun, until_gone, watched
+from tests.workers.conftest import LONG, Heart, tiny, until_begun, until_gone, watched
 
 FRAME = """import os
 def say(line): os.write(3, line.encode() + b"\\n")
@@ -22,8 +21,6 @@ FAILED = '{"frame": "failed", "failure_class": "resource", "reason": "out_of_mem
 HANGS_UP = "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
 UP = "import time; print('up', flush=True)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {UP}; time.sleep(600)"
-
-Made = Callable[[str], Misbehaving]
 
 
 def start(misbehaving, program):
@@ -55,14 +52,12 @@ def start_up(misbehaving, program):
 )
 def test_each_end_without_a_result_has_a_class_of_its_own(misbehaving, program, failure_class, reason):
     failure = failure_of(watched(start(misbehaving, program)), 60, 60)
-    assert failure is not None
     assert (failure.failure_class, failure.reason) == (failure_class, reason)
 
 
 def test_a_crash_names_its_signal_and_shows_the_end_of_the_log(misbehaving):
     program = "import ctypes; print('about to fall', flush=True); ctypes.string_at(0)"
     failure = failure_of(watched(start(misbehaving, program)), 60, 60)
-    assert failure is not None
     assert failure.signal == signal.SIGSEGV
     assert failure.log_tail is not None
     assert "about to fall" in failure.log_tail
@@ -75,7 +70,6 @@ def test_a_crash_in_a_forked_runner_shows_the_python_stack(forking, request_for)
         pass  # until it has reported its start, it has the zygote's signal handlers
     runner.send(signal.SIGSEGV)
     failure = failure_of(watched(runner), 60, 60)
-    assert failure is not None
     assert failure.signal == signal.SIGSEGV
     assert "Fatal Python error" in (failure.log_tail or "")
 
@@ -84,7 +78,6 @@ def test_a_flood_of_output_neither_blocks_the_runner_nor_is_kept(misbehaving):
     program = f"{FRAME}\nfor _ in range(2000): print('x' * 9999)\nprint('the end', flush=True)\nsay({FAILED!r})"
     ended = watched(start(misbehaving, program))
     assert ended.failed is not None
-    assert ended.log_tail is not None
     assert ended.log_tail.endswith("the end\n")
     assert len(ended.log_tail) == TAIL_BYTES
 
@@ -93,7 +86,6 @@ def test_a_silent_runner_is_killed_as_stalled(misbehaving):
     ended = watched(start_up(misbehaving, f"{UP}; time.sleep(600)"), stall_s=0.3)
     failure = failure_of(ended, 60, 0.3)
     assert ended.exit.signal == signal.SIGKILL
-    assert failure is not None
     assert (failure.failure_class, failure.reason) == (FailureClass.BENCHMARK, "stalled")
 
 
@@ -108,7 +100,6 @@ def test_a_timeout_ends_a_runner_that_ignores_term(misbehaving):
     ended = watched(start_up(misbehaving, DEAF), timeout_s=0.2, grace_s=0.3)
     failure = failure_of(ended, 0.2, 60)
     assert ended.exit.signal == signal.SIGKILL
-    assert failure is not None
     assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
 
 
@@ -122,7 +113,6 @@ def test_a_zygote_that_does_not_report_its_killed_runner_is_ended(misbehaving, m
     ended = watched(runner, timeout_s=0.2, grace_s=0.2)
     failure = failure_of(ended, 0.2, 60)
     assert ended.exit.lost
-    assert failure is not None
     assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
     assert until_gone(zygote)
 

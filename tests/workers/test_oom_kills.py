@@ -64,7 +64,6 @@ def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_cgroup, 
     finally:
         launcher.close()
     failure = failure_of(ended, 60, 60)
-    assert failure is not None
     assert (failure.failure_class, failure.reason) == ("resource", "out_of_memory")
 
 

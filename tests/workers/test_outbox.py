@@ -1,10 +1,7 @@
 """Outcomes that a worker can't write to Redis wait on the disk, for this worker or a later one."""
 
-from __future__ import annotations
-
 import stat
 import time
-from concurrent.futures import Future
 
 import pytest
 import redis
@@ -147,7 +144,7 @@ def test_waiting_outcomes_are_not_written_during_a_benchmark(
     supervisor = supervisor_of(quick, forking)
     undelivered = claimed()
     running = store.submit(tiny(measure={"min_samples": 200, "min_s": 120, "max_s": 600}))
-    serving: Future[int] = background.submit(supervisor.serve)
+    serving = background.submit(supervisor.serve)
     eventually(lambda: store.job(running).status is Status.RUNNING)
     given_up(succeeded(undelivered), undelivered, nowhere, outbox)
     supervisor.catch_up()

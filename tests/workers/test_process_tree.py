@@ -25,7 +25,6 @@ time.sleep(600)
 def root():
     command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         yield process.pid
         os.killpg(process.pid, 9)

@@ -1,11 +1,8 @@
 """A worker publishes its record when it changes, and a heartbeat in between."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -121,10 +118,10 @@ def test_a_worker_whose_name_is_taken_is_no_longer_published_and_told_once(there
 
 
 def _log_bytes(client):
-    found: Any = client.info("persistence")
+    found = client.info("persistence")
     return int(found["aof_current_size"])
 
 
 def _sets(client):
-    found: Any = client.info("commandstats")
+    found = client.info("commandstats")
     return int(found["cmdstat_set"]["calls"])

@@ -1,7 +1,5 @@
 """A signal that interrupts the handler of another, at every instruction, still counts as the second signal."""
 
-from __future__ import annotations
-
 import math
 import signal
 import sys
@@ -59,7 +57,7 @@ def test_the_second_of_two_signals_does_not_wait_wherever_it_comes_in_the_first(
     tried = 0
     for nth in range(1, INSTRUCTIONS):
         switch = StopSwitch()
-        heard_no_more: list[None] = []
+        heard_no_more = []
         end = shutdown_handler(PATIENCE_S, switch.stop, lambda: heard_no_more.append(None))  # noqa: B023 - called in this turn
         on_signals(end)
         if not interrupted(nth, lambda: signal.raise_signal(signal.SIGINT)):

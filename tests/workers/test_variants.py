@@ -1,7 +1,5 @@
 """A/B jobs: two specs run in turns under one lease, and the job succeeds or fails as a whole."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import cast
@@ -12,7 +10,6 @@ from dyno.bench.registry import registry
 from dyno.bench.runner.job_runs import planned_times, variants_of
 from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status, WorkerRef
-from dyno.models.runner_protocol import RunRequest
 from dyno.models.spec import InterleavedSpec
 from dyno.store.leases import Leases
 from dyno.store.maintenance import expire_leases
@@ -32,7 +29,7 @@ def processes(result):
 
 
 def test_the_runs_take_turns_and_every_other_round_goes_backwards(quick, store, supervisor_of, forking, monkeypatch):
-    told: list[RunRequest] = []
+    told = []
 
     def start(request):
         told.append(request)
@@ -115,7 +112,6 @@ def test_one_whose_worker_died_is_run_whole_by_another(quick, store, client, sup
     short = quick.model_copy(update={"lease_s": 0.1})
     job_id = store.submit(BOTH)
     dead = Leases(client, short).claim(here.full_id, queues_served(here), WorkerRef(id="d", device="cpu:0-0", host="h"))
-    assert dead is not None
     assert dead.spec == BOTH
     eventually(lambda: job_id in expire_leases(client, short))
     assert supervisor_of(quick, forking).serve() == 1
@@ -133,5 +129,4 @@ def test_a_failure_names_the_spec(quick, store, supervisor_of, forking):
     job_id = store.submit(in_turns(tiny(timeout_s=5), tiny(measure=LONG)))
     supervisor_of(quick, forking).serve()
     failure = store.job(job_id).failure
-    assert failure is not None
     assert failure.message == "the second spec: the job exceeded its timeout of 5 s"

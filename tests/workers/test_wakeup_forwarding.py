@@ -1,7 +1,5 @@
 """A worker that a job doesn't fit forwards the wake-up to a worker that it fits."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest
@@ -41,7 +39,7 @@ def unfit(store, here, larger):
 def test_a_worker_that_a_job_does_not_fit_leaves_it_and_wakes_the_one_that_has_not_looked(
     quick, store, unfit, larger, supervisor_of, misbehaving
 ):
-    woken: list[str] = []
+    woken = []
     supervisor = supervisor_of(quick, misbehaving("never started"), wake=woken.append)
     assert supervisor.serve() == 0
     assert woken == [queues_served(larger)[0]]

@@ -140,7 +140,6 @@ def test_a_zygote_with_a_second_thread_refuses_to_fork():
             ended = watched(_ask(ours))
             ours.close()
             assert process.wait(60) == 0
-    assert ended.exit.refused is not None
     assert ended.exit.refused.startswith("the zygote has 2 threads: py")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from workers.attempt import WorkerContext
 from workers.heartbeat import AttemptEnded, Heartbeat
 from workers.outcome import Failed
 
-TRAINING: dict[str, Any] = {"workload": "mnist_cnn", "device": "cpu"}
+TRAINING = {"workload": "mnist_cnn", "device": "cpu"}
 
 
 def training(**params):

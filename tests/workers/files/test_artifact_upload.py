@@ -179,7 +179,6 @@ def test_an_abandoned_try_does_not_take_the_file_of_the_next_one(shared, attempt
         kept = files.deliver(0)
     assert [artifact.name for artifact in kept.artifacts] == ["a.txt"], kept.not_stored
     store = shared_store(shared)
-    assert store is not None
     with store.open(made.job_id, kept.artifacts[0]) as stored:
         assert stored.read() == b"the weights"
 

@@ -30,7 +30,6 @@ def test_every_regular_file_with_a_valid_name_is_kept_and_nothing_else(shared, a
     assert [(artifact.name, artifact.bytes) for artifact in kept.artifacts] == [("a.txt", 7), ("b.txt", 5)]
     assert kept.artifacts[0].url == f"/v1/jobs/{made.job_id}/artifacts/a.txt"
     store = shared_store(shared)
-    assert store is not None
     with store.open(made.job_id, kept.artifacts[0]) as file:
         assert file.read() == b"content"
     assert [each.name for each in kept.not_stored] == [".hidden", "folder", "link.txt", "two words"]

@@ -21,7 +21,6 @@ with scratch_folder(Path(sys.argv[1])) as folder:
 def test_what_a_killed_worker_left_is_deleted_by_the_next_and_what_a_live_one_has_is_not(tmp_path):
     command = [sys.executable, "-P", "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
         folder = Path(other.stdout.readline().strip())
         with scratch_folder(tmp_path):
             assert (folder / "file").exists()

@@ -1,7 +1,5 @@
 """Fixtures: whole worker processes, as in production."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -20,7 +18,7 @@ def short_lease(settings):
 @pytest.fixture
 def start_worker():
     """Starts `python -m workers`. After the test, running workers are killed, and no process may survive."""
-    started: list[subprocess.Popen[bytes]] = []
+    started = []
 
     def start(device, settings, name=None, env=None):
         env = os.environ | environment_of(settings) | (env or {})

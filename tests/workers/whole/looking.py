@@ -1,12 +1,9 @@
 """Helpers for a fleet of whole workers: submit jobs and read their state, like the API."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,8 +20,6 @@ from tests.workers.conftest import children_of
 
 SHORT = {"min_samples": 20, "min_s": 3, "max_s": 3}
 
-StartWorker = Callable[..., subprocess.Popen[bytes]]
-
 
 def environment_of(settings):
     """The environment for a process with these settings, without defaults."""
@@ -39,7 +34,6 @@ def api(settings, *program):
     env = os.environ | environment_of(settings) | {"DYNO_PORT": "0"}
     begin = partial(die_with_parent, os.getpid())
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, preexec_fn=begin) as process:
-        assert process.stdout is not None
         try:
             with httpx.Client(base_url=process.stdout.readline().split()[-1], timeout=30) as http:
                 yield http
@@ -49,7 +43,7 @@ def api(settings, *program):
 
 def family_of(pid):
     """All descendants of the process."""
-    family: set[int] = set()
+    family = set()
     for child in children_of(pid):
         family |= {child} | (family_of(child) if Path(f"/proc/{child}").exists() else set())
     return family

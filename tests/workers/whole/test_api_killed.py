@@ -1,7 +1,5 @@
 """If the API is killed between writing a job and responding, the job runs, and a retry makes no second job."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import httpx
@@ -51,7 +49,7 @@ sys.exit(main([]))
 def test_a_job_runs_without_a_retry_and_a_retry_finds_it(start_worker, settings, client, record_property):
     start_worker(HERE, settings)
     until_idle(settings, 1)
-    ids: dict[str, str] = {}
+    ids = {}
     for moment in MOMENTS:
         answers = pytest.raises(httpx.TransportError) if moment == MOMENTS[0] else suppress(httpx.TransportError)
         with api(settings, "-c", DOOMED, moment) as http, answers:

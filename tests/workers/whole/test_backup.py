@@ -1,7 +1,5 @@
 """A Dyno that lost all of its data continues from a backup, made and restored as docs/operations.md says."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -9,7 +7,6 @@ import subprocess
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -38,7 +35,7 @@ UNKNOWN = "job_01ARZ3NDEKTSV4RRFFQ69G5FAV"  # its record is newer than the backu
 def commands(heading):
     """The shell blocks of a section of the page."""
     [section] = re.findall(rf"^## {heading}\n(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
-    found: list[str] = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return found
 
 
@@ -89,7 +86,7 @@ def submitted(http, body):
 def contents(http, job_id):
     """All that the API says of a done job, with its files."""
     told = [http.get(f"/v1/jobs/{job_id}{part}") for part in ("", "/result", "/samples", "/logs")]
-    found: list[Any] = [answer.content if answer.is_success else answer.json()["code"] for answer in told]
+    found = [answer.content if answer.is_success else answer.json()["code"] for answer in told]
     files = told[1].json().get("artifacts", []) if told[1].status_code == 200 else []
     return [*found, *(http.get(each["url"]).raise_for_status().content for each in files)]
 

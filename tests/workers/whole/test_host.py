@@ -61,7 +61,6 @@ def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(vanish, start_wo
     until_idle(there, 2)
     [job_id] = submit(there, tiny(measure=SHORT))
     first = until_measuring(there, job_id).worker
-    assert first is not None
     victim = workers[first.id]
     came_back = vanish([victim.pid, *family_of(victim.pid)])
     vanished_s = time.time()
@@ -69,9 +68,7 @@ def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(vanish, start_wo
         job = until_status(there, job_id, Status.SUCCEEDED, 30 + 2 * ELSEWHERE_WITHIN_S)
     finally:
         came_back()
-    assert job.worker is not None
     assert job.worker.id != first.id
-    assert job.started_at is not None
     elsewhere_s = job.started_at.timestamp() - vanished_s
     record_property("elsewhere_s", f"{elsewhere_s:.1f}")
     assert elsewhere_s <= ELSEWHERE_WITHIN_S

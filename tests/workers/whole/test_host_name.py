@@ -1,8 +1,5 @@
 """Two machines of one host name: their boot ids differ, and all else that Dyno sees of them is the same."""
 
-from __future__ import annotations
-
-import subprocess
 import threading
 from contextlib import contextmanager
 
@@ -67,7 +64,7 @@ def test_a_worker_of_a_second_machine_with_this_name_does_not_start(start_worker
 def test_a_worker_whose_name_another_machine_takes_hands_its_job_back_and_ends(start_worker, brief, client):
     """As after a pause of this machine, in which its claim has expired."""
     [job_id] = submit(brief, tiny(measure=LONG))
-    worker: subprocess.Popen[bytes] = start_worker(HERE, brief)
+    worker = start_worker(HERE, brief)
     until_measuring(brief, job_id)
     client.set(Keys(brief.namespace).host(host_name()), "another machine")
     assert worker.wait(60) == 3

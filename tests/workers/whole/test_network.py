@@ -1,7 +1,5 @@
 """A bad network between Redis and the other parts: no job is lost or ends twice, and the parts recover soon."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -107,7 +105,7 @@ def test_where_connections_are_reset_again_and_again_no_job_is_lost_or_made_twic
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
-    ids: list[str] = []
+    ids = []
     try:
         while disturber.is_alive():
             ids.append(accepted(http, str(len(ids) % JOBS)))

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -129,7 +128,7 @@ def fleet(settings, users, tmp_path):
 def histories(client, settings, ids):
     """The events of each job, except progress."""
     keys = Keys(settings.namespace)
-    entries: list[Any] = [client.xrange(keys.job_events(each)) for each in ids]
+    entries = [client.xrange(keys.job_events(each)) for each in ids]
     named = [[fields.get("event", "heartbeat") for _, fields in found] for found in entries]
     return [[event for event in found if event != "heartbeat"] for found in named]
 

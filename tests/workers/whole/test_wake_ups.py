@@ -1,8 +1,5 @@
 """Wake-ups that are lost, repeated, late or for another queue: each job runs once, and no job is left waiting."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from itertools import cycle
 
 import pytest
@@ -33,10 +30,10 @@ def test_each_job_runs_once_whatever_happens_to_wake_ups(start_worker, settings,
     for device in DEVICES:
         start_worker(device, there)
     until_idle(there, 2)
-    queues: Iterator[str] = cycle(("cpu", *DEVICES))
+    queues = cycle(("cpu", *DEVICES))
     specs = [tiny(device=next(queues)) for _ in range(3 * each)]
     ids = submit(there, *specs[:each], call=lambda *_: None)  # lost
-    held: list[str] = []
+    held = []
     ids += submit(there, *specs[each : 2 * each], call=lambda _, queue: held.append(queue))
     ids += submit(there, *specs[2 * each :], call=lambda _, queue: send(there, *[queue] * 20))  # many times
     send(there, *reversed(held))  # late, and in reverse order

@@ -151,6 +151,20 @@ def forking(request, on_numpy):
 
 
 @pytest.fixture
+def before_start(forking, monkeypatch):
+    """Calls a function with the request of each runner before it starts."""
+
+    def set_up(look):
+        def start(request):
+            look(request)
+            return Launcher.start(forking, request)
+
+        monkeypatch.setattr(forking, "start", start)
+
+    return set_up
+
+
+@pytest.fixture
 def request_for(here, tmp_path):
     def made(spec=None, run=0):
         lock = str(tmp_path / "device.lock")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dyno import folders
-from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.monitor import RunnerMonitor
 from dyno.models.job import Status
 from tests.workers.conftest import tiny
@@ -19,15 +18,10 @@ DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "t
 @pytest.mark.on_tensorflow
 @pytest.mark.verify
 def test_later_runs_get_the_parameters_that_the_first_run_tuned(
-    quick, store, supervisor_of, forking, monkeypatch, tmp_path
+    quick, store, supervisor_of, forking, before_start, tmp_path
 ):
     told = []
-
-    def start(request):
-        told.append(request)
-        return Launcher.start(forking, request)
-
-    monkeypatch.setattr(forking, "start", start)
+    before_start(told.append)
     job_id = store.submit(tiny(workload="mnist_cnn", params=DIGITS, measure={"processes": 2}))
     files = quick.model_copy(update={"artifact_url": f"file://{tmp_path}/files"})
     supervisor_of(files, forking).serve()
@@ -36,13 +30,11 @@ def test_later_runs_get_the_parameters_that_the_first_run_tuned(
     assert told[1].tuned["jit_compile"] is False
 
 
-def test_the_phases_of_each_run_add_up_to_its_wall_time(quick, store, supervisor_of, forking, monkeypatch):
+def test_the_phases_of_each_run_add_up_to_its_wall_time(
+    quick, store, supervisor_of, forking, before_start, monkeypatch
+):
     began_s = []
     ended_s = []
-
-    def start(request):
-        began_s.append(time.perf_counter())
-        return Launcher.start(forking, request)
 
     def until_ended(monitor):
         ended = watch(monitor)
@@ -50,7 +42,7 @@ def test_the_phases_of_each_run_add_up_to_its_wall_time(quick, store, supervisor
         return ended
 
     watch = RunnerMonitor.until_ended
-    monkeypatch.setattr(forking, "start", start)
+    before_start(lambda request: began_s.append(time.perf_counter()))
     monkeypatch.setattr(RunnerMonitor, "until_ended", until_ended)
     job_id = store.submit(tiny(measure={"processes": 3}))
     before_s = time.perf_counter()
@@ -65,19 +57,18 @@ def test_the_phases_of_each_run_add_up_to_its_wall_time(quick, store, supervisor
     assert result.phases.overhead_s == statistics.median(run.phases.overhead_s or 0.0 for run in result.runs)
 
 
-def test_a_run_finds_no_temporary_files_of_earlier_runs(quick, store, supervisor_of, forking, monkeypatch):
+def test_a_run_finds_no_temporary_files_of_earlier_runs(quick, store, supervisor_of, forking, before_start):
     found = []
 
-    def start(request):
+    def put_aside(request):
         assert request.scratch_dir is not None
         room = Path(request.scratch_dir)
         found.append(
             [str(path) for path in (folders.private_folder(quick.run_dir) / "scratch").rglob("*") if path.is_file()]
         )
         (room / "put aside").write_text("of this run")
-        return Launcher.start(forking, request)
 
-    monkeypatch.setattr(forking, "start", start)
+    before_start(put_aside)
     job_id = store.submit(tiny(measure={"processes": 3}))
     supervisor_of(quick, forking).serve()
     assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure

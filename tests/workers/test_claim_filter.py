@@ -52,7 +52,6 @@ def test_a_workload_whose_fit_check_fails_does_not_block_other_jobs(caplog):
     def broken(*_):
         raise ZeroDivisionError
 
-    broken_one = broken
-    workloads = {"matmul": replace(registry()["matmul"], estimate=broken_one)}
+    workloads = {"matmul": replace(registry()["matmul"], estimate=broken)}
     assert claim_filter(DEVICE, workloads).fits(tiny())
     assert "fit-unknown" in caplog.text

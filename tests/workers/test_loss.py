@@ -13,15 +13,6 @@ from tests.workers.conftest import LONG, Store, tiny
 from tests.workers.looking import device_is_free, runner_of
 
 
-def test_a_job_beyond_its_timeout_fails_as_such(quick, store, supervisor_of, forking):
-    job_id = store.submit(tiny(measure=LONG, timeout_s=1))
-    supervisor_of(quick, forking).serve()
-    job = store.job(job_id)
-    assert job.status is Status.FAILED
-    assert job.status_reason == "timeout"
-    assert job.failure.failure_class is FailureClass.TIMEOUT
-
-
 def test_a_killed_runner_is_tried_once_more_and_then_fails(quick, store, client, here, serve):
     job_id = store.submit(tiny(measure=LONG))
     after = store.submit(tiny())
@@ -49,19 +40,6 @@ def test_a_runner_that_is_ended_with_its_worker_costs_no_attempt(
     assert serving.result(60) == 1
     job = store.job(job_id)
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
-
-
-def test_a_segfault_is_the_benchmarks_own_and_not_repeated(quick, store, here, serve):
-    job_id = store.submit(tiny(measure=LONG))
-    after = store.submit(tiny())
-    serving = serve()
-    os.kill(runner_of(here, quick), signal.SIGSEGV)
-    assert serving.result(60) == 2
-    job = store.job(job_id)
-    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "runner_crashed", 1)
-    assert job.failure.signal == signal.SIGSEGV
-    assert "Fatal Python error" in (job.failure.log_tail or "")
-    assert store.job(after).status is Status.SUCCEEDED
 
 
 def test_a_superseded_attempt_is_killed_and_writes_nothing(

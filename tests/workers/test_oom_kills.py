@@ -18,25 +18,18 @@ def written(path, text):
     return path
 
 
-def test_version_2_counts_in_memory_events(tmp_path):
-    membership = written(tmp_path / "self", "0::/box/worker\n")
-    written(tmp_path / "cgroup/box/worker/memory.events", "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\n")
-    assert oom_kills(tmp_path / "cgroup", membership, tmp_path / "none") == 2
-
-
-def test_version_1_counts_in_memory_oom_control(tmp_path):
-    membership = written(tmp_path / "self", "4:memory:/box\n0::/\n")
-    written(tmp_path / "cgroup/memory/box/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
-    assert oom_kills(tmp_path / "cgroup", membership, tmp_path / "none") == 5
-
-
-def test_without_a_group_the_hosts_count_stands_in(tmp_path):
-    vmstat = written(tmp_path / "vmstat", "nr_free_pages 1\noom_kill 7\n")
-    assert oom_kills(tmp_path / "cgroup", tmp_path / "none", vmstat) == 7
-
-
-def test_a_kernel_that_counts_nothing_gives_no_evidence(tmp_path):
-    assert oom_kills(tmp_path, tmp_path / "none", tmp_path / "none") == 0
+@pytest.mark.parametrize(
+    ("membership", "file", "text", "kills"),
+    [
+        ("0::/box/worker\n", "cgroup/box/worker/memory.events", "low 0\nmax 9\noom 3\noom_kill 2\n", 2),  # version 2
+        ("4:memory:/box\n0::/\n", "cgroup/memory/box/memory.oom_control", "under_oom 0\noom_kill 5\n", 5),  # version 1
+        ("", "vmstat", "nr_free_pages 1\noom_kill 7\n", 7),  # the host's count
+        ("", "none", "", 0),
+    ],
+)
+def test_kills_are_counted_in_the_group_or_else_on_the_host(tmp_path, membership, file, text, kills):
+    written(tmp_path / file, text)
+    assert oom_kills(tmp_path / "cgroup", written(tmp_path / "self", membership), tmp_path / "vmstat") == kills
 
 
 @pytest.fixture

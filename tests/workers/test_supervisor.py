@@ -45,15 +45,10 @@ def test_a_job_runs_in_as_many_fresh_processes_as_asked_for(quick, store, superv
 
 
 def test_the_figures_so_far_are_sent_after_each_run_but_the_last(
-    quick, store, supervisor_of, forking, client, monkeypatch
+    quick, store, supervisor_of, forking, client, before_start
 ):
     job_id, seen = store.submit(tiny(measure={"processes": 3})), dict[str, str]()
-
-    def start(request):
-        seen.update(client.hgetall(Keys(quick.namespace).partial(job_id)))
-        return Launcher.start(forking, request)
-
-    monkeypatch.setattr(forking, "start", start)
+    before_start(lambda request: seen.update(client.hgetall(Keys(quick.namespace).partial(job_id))))
     supervisor_of(quick, forking).serve()
     first, second = (PartialMetrics.model_validate_json(seen[name]) for name in sorted(seen))
     assert [(each.run, each.runs, each.arm) for each in (first, second)] == [(1, 3, None), (2, 3, None)]
@@ -75,24 +70,6 @@ def test_what_is_logged_of_an_attempt_names_its_job_and_what_comes_before_it_doe
     supervisor_of(quick, forking).serve()
     assert [job for name, job in said if name == "ended"] == job_ids
     assert {job for name, job in said if name == "claimed"} == {None}
-
-
-def test_progress_of_a_running_job_is_seen_in_its_record(quick, store, supervisor_of, forking, background):
-    job_id = store.submit(tiny(measure=LONG))
-    supervisor = supervisor_of(quick, forking)
-    background.submit(supervisor.serve)
-    eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.phase == "sampling")
-    supervisor.stop(0)
-
-
-def test_a_canceled_job_is_stopped_in_mid_run(quick, store, client, here, serve):
-    job_id = store.submit(tiny(measure=LONG))
-    serving = serve()
-    runner_of(here, quick)
-    store.cancel(job_id)
-    serving.result(60)
-    assert store.job(job_id).status is Status.CANCELED
-    assert device_is_free(client, quick, here)
 
 
 def test_a_stop_hands_the_job_back_without_an_attempt_and_calls_another_worker(

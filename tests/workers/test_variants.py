@@ -8,7 +8,6 @@ import pytest
 
 from dyno.bench.registry import registry
 from dyno.bench.runner.job_runs import planned_times, variants_of
-from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status, WorkerRef
 from dyno.models.spec import InterleavedSpec
 from dyno.store.leases import Leases
@@ -28,24 +27,13 @@ def processes(result):
     return [run.pid for each in (result, *result.arms) for run in each.runs]
 
 
-def test_the_runs_take_turns_and_every_other_round_goes_backwards(quick, store, supervisor_of, forking, monkeypatch):
+def test_the_runs_take_turns_and_every_other_round_goes_backwards(quick, store, supervisor_of, forking, before_start):
     told = []
-
-    def start(request):
-        told.append(request)
-        return Launcher.start(forking, request)
-
-    monkeypatch.setattr(forking, "start", start)
+    before_start(told.append)
     job_id = store.submit(BOTH)
     assert supervisor_of(quick, forking).serve() == 1
-    assert [(each.spec.params["repeats"], each.run) for each in told] == [
-        (1, 0),
-        (2, 0),
-        (1, 0),
-        (1, 1),
-        (2, 1),
-        (1, 1),
-    ]
+    order = [(each.spec.params["repeats"], each.run) for each in told]
+    assert order == [(1, 0), (2, 0), (1, 0), (1, 1), (2, 1), (1, 1)]
     assert not any(isinstance(each.spec, InterleavedSpec) for each in told)
     assert {each.artifact_dir for each in told} == {None}
     result = store.result(job_id)

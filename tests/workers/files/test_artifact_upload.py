@@ -9,7 +9,6 @@ from itertools import count
 import pytest
 
 from dyno.artifact_store import shared_store
-from dyno.bench.runner.launcher import Launcher
 from dyno.models.job import Status
 from dyno.processes import free_port
 from dyno.store.leases import Leases
@@ -39,13 +38,9 @@ def fill_up(store):
 @pytest.mark.on_tensorflow
 @pytest.mark.verify
 def test_a_store_that_fails_after_the_training_costs_the_files_and_neither_the_result_nor_a_second_training(
-    shared, store, supervisor_of, forking, monkeypatch, tmp_path
+    shared, store, supervisor_of, forking, before_start, tmp_path
 ):
-    def start(request):
-        fill_up(tmp_path / "shared")  # the probe was stored there
-        return Launcher.start(forking, request)
-
-    monkeypatch.setattr(forking, "start", start)
+    before_start(lambda request: fill_up(tmp_path / "shared"))  # the probe was stored there
     job_id = store.submit(tiny(workload="mnist_cnn", params=DIGITS))
     supervisor_of(shared, forking).serve()
     job, result = store.job(job_id), store.result(job_id)

@@ -28,6 +28,7 @@ from dyno.processes import free_port
 from dyno.settings import Settings
 from dyno.store.redis import Keys
 from tests import podman
+from tests.builders import submit
 from tests.podman import ROOT, Failed, compose
 from tests.waiting import eventually
 
@@ -92,9 +93,7 @@ class Stack:
         self.key = ApiKey(key["id"], secret)
 
     def submit(self, body):
-        response = self.http.post("/v1/jobs", json=body)
-        assert response.status_code == httpx.codes.ACCEPTED, response.text
-        job = str(response.json()["id"])
+        job = submit(self.http, body)
         self.responses.accepted[job].add(job)
         return job
 

@@ -7,6 +7,7 @@ import pytest
 
 from dyno.models.job import Status
 from dyno.store.redis import Keys
+from tests.builders import TINY
 from tests.cores import HERE
 from tests.workers.whole.looking import (
     api,
@@ -16,12 +17,6 @@ from tests.workers.whole.looking import (
     until_status,
 )
 
-BODY = {
-    "workload": "matmul",
-    "params": {"n": 64, "repeats": 1},
-    "device": "cpu",
-    "measure": {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02},
-}
 MOMENTS = ("before the answer", "before the wake-up", "after the wake-up")
 # The API, killed with SIGKILL. It may have answered when it sends the wake-up.
 DOOMED = """
@@ -53,14 +48,14 @@ def test_a_job_runs_without_a_retry_and_a_retry_finds_it(start_worker, settings,
     for moment in MOMENTS:
         answers = pytest.raises(httpx.TransportError) if moment == MOMENTS[0] else suppress(httpx.TransportError)
         with api(settings, "-c", DOOMED, moment) as http, answers:
-            assert http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": moment}).status_code == 202
+            assert http.post("/v1/jobs", json=TINY, headers={"Idempotency-Key": moment}).status_code == 202
         [ids[moment]] = set(client.zrange(Keys(settings.namespace).jobs, 0, -1)) - set(ids.values())
         job = until_status(settings, ids[moment], Status.SUCCEEDED)
         assert job.started_at is not None
         record_property(f"waited_s {moment}", f"{(job.started_at - job.queued_at).total_seconds():.2f}")
     with api(settings, "-m", "service") as http:
         for moment, job_id in ids.items():
-            again = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": moment})
+            again = http.post("/v1/jobs", json=TINY, headers={"Idempotency-Key": moment})
             assert (again.status_code, again.json()["id"]) == (202, job_id)
             assert again.headers["idempotent-replayed"] == "true"
     assert client.zcard(Keys(settings.namespace).jobs) == len(MOMENTS)

@@ -16,19 +16,18 @@ from chaos.snapshot import read
 from dyno.processes import free_port
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import Keys
+from tests.builders import MEASURE, TINY, submit
 from tests.cores import HERE
 from tests.servers import server_binary
 from tests.waiting import eventually
 from tests.workers.whole.looking import api, events_of, until_idle
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
-MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02}
-MATMUL = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": MEASURE}
 WITH_A_FILE = {"workload": "device_info", "params": {"ask_frameworks": False}, "device": "cpu", "measure": MEASURE}
-LASTING = MATMUL | {"measure": {"processes": 1, "min_samples": 20, "min_s": 12, "max_s": 12}}
+LASTING = TINY | {"measure": {"processes": 1, "min_samples": 20, "min_s": 12, "max_s": 12}}
 # It needs 7 s. A timeout of less than a third would be refused.
-FAILING = MATMUL | {"measure": {"processes": 1, "min_samples": 200, "min_s": 0, "max_s": 7}, "timeout_s": 3.0}
-ELSEWHERE = MATMUL | {"device": "tpu", "queue_if_absent": True}
+FAILING = TINY | {"measure": {"processes": 1, "min_samples": 200, "min_s": 0, "max_s": 7}, "timeout_s": 3.0}
+ELSEWHERE = TINY | {"device": "tpu", "queue_if_absent": True}
 UNKNOWN = "job_01ARZ3NDEKTSV4RRFFQ69G5FAV"  # its record is newer than the backup
 
 
@@ -77,12 +76,6 @@ def backup_rights():
     return line.split()
 
 
-def submitted(http, body):
-    answer = http.post("/v1/jobs", json=body)
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
-
-
 def contents(http, job_id):
     """All that the API says of a done job, with its files."""
     told = [http.get(f"/v1/jobs/{job_id}{part}") for part in ("", "/result", "/samples", "/logs")]
@@ -96,11 +89,11 @@ def submitting(http, at_most):
     """Submit jobs from a thread, until the block ends. Yields the ids of those accepted so far."""
     accepted, ended = list[str](), threading.Event()
 
-    def submit():
+    def keep_submitting():
         while not ended.is_set() and len(accepted) < at_most:
-            accepted.append(submitted(http, MATMUL))
+            accepted.append(submit(http))
 
-    thread = threading.Thread(target=submit)
+    thread = threading.Thread(target=keep_submitting)
     thread.start()
     try:
         yield accepted
@@ -119,7 +112,7 @@ def test_a_backup_has_every_accepted_job_with_its_result_and_files(start_worker,
     with place.server(), api(there, "-m", "service") as http:
         worker = start_worker(HERE, there)
         until_idle(there, 1)
-        ended = [submitted(http, body) for body in (MATMUL, WITH_A_FILE, FAILING, ELSEWHERE)]
+        ended = [submit(http, body) for body in (TINY, WITH_A_FILE, FAILING, ELSEWHERE)]
         http.post(f"/v1/jobs/{ended[-1]}/cancel").raise_for_status()
         for job_id in ended:
             eventually(lambda job_id=job_id: http.get(f"/v1/jobs/{job_id}").json()["done"])
@@ -130,7 +123,7 @@ def test_a_backup_has_every_accepted_job_with_its_result_and_files(start_worker,
         assert len(before[ended[1]]) > len(before[ended[0]]), "it has a file"
         (place.artifacts / UNKNOWN).mkdir()
         (place.artifacts / UNKNOWN / "0123456789abcdef-weights.keras").write_text("of a job that isn't in the backup")
-        running = submitted(http, LASTING)
+        running = submit(http, LASTING)
         eventually(lambda: http.get(f"/v1/jobs/{running}").json()["status"] == "running")
         with submitting(http, at_most=200) as accepted:
             eventually(lambda: len(accepted) > 10)

@@ -21,16 +21,15 @@ from chaos.snapshot import read
 from dyno.processes import die_with_parent
 from dyno.store.embedded import EmbeddedServer, find_server
 from dyno.store.redis import Keys
+from tests.builders import submit
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.whole.looking import environment_of
 
 CUT_S = float(os.environ.get("DYNO_TEST_CUT_S", "20"))
 JOBS = 300
-MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02}
-TINY = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": MEASURE}
 # It ends while its host is cut off, and after its lease has run out.
-LASTING = TINY | {"measure": {"processes": 1, "min_samples": 20, "min_s": CUT_S / 2, "max_s": CUT_S / 2}}
+LASTING = {"measure": {"processes": 1, "min_samples": 20, "min_s": CUT_S / 2, "max_s": CUT_S / 2}}
 
 
 class Hosts:
@@ -153,12 +152,6 @@ def states(http):
         return {each["id"]: each["state"] for each in http.get("/v1/workers").raise_for_status().json()["data"]}
     except httpx.HTTPError:
         return {}
-
-
-def submit(http, **changes):
-    answer = http.post("/v1/jobs", json=TINY | changes)
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
 
 
 def jobs_of(http, *ids):

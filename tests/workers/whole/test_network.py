@@ -10,18 +10,13 @@ import pytest
 from dyno.models.job import Status
 from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
+from tests.builders import TINY
 from tests.cores import HERE
 from tests.network import Network
 from tests.service.conftest import serving
 from tests.waiting import eventually, promised
 from tests.workers.whole.looking import events_of, jobs_of, until_idle
 
-BODY = {
-    "workload": "matmul",
-    "params": {"n": 64, "repeats": 1},
-    "device": "cpu",
-    "measure": {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02},
-}
 BACK_WITHIN_S = promised(10.0)
 SLOW_S = 0.5
 RESETS, RESET_EVERY_S, JOBS = 24, 0.5, 20
@@ -53,7 +48,7 @@ def accepted(http, key):
     """Submit a job with retries. The only accepted responses are 202, and 503 with `Retry-After`."""
 
     def asked():
-        answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
+        answer = http.post("/v1/jobs", json=TINY, headers={"Idempotency-Key": key})
         assert answer.status_code in (202, 503), answer.text
         assert answer.status_code == 202 or int(answer.headers["retry-after"]) > 0
         return answer if answer.status_code == 202 else None

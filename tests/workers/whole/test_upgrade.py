@@ -19,6 +19,7 @@ import pytest
 
 from dyno.processes import free_port
 from dyno.store.redis import Keys
+from tests.builders import submit
 from tests.cores import HERE, THERE, two_cores
 from tests.store.test_rights import rules
 from tests.waiting import eventually
@@ -28,8 +29,6 @@ NEWER = Path(__file__).parents[3]
 RELEASE = "95e8bdce"  # the older version; its documents in Redis are as today's
 RIGHTS_OF_RELEASE = ("~dyno:labeled", "+spop")  # that newer versions don't need
 QUEUED = 100
-MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02}
-TINY = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": MEASURE}
 LASTING = {"measure": {"processes": 1, "min_samples": 20, "min_s": 30, "max_s": 30}}
 DONE = ("succeed", "fail", "stop", "exhaust", "cancel")
 
@@ -95,11 +94,6 @@ class Fleet:
         pids = {each["pid"] for each in workers if each["state"] in ("idle", "busy")}
         return self._parts[part].pid in pids
 
-    def submit(self, **changes):
-        answer = self.http.post("/v1/jobs", json=TINY | changes)
-        assert answer.status_code == 202, answer.text
-        return str(answer.json()["id"])
-
     def statuses(self, *ids):
         return [self.http.get(f"/v1/jobs/{each}").raise_for_status().json()["status"] for each in ids]
 
@@ -141,9 +135,9 @@ def test_a_fleet_replaced_part_by_part_ends_each_job_once(way, older, fleet, cli
     before, after = (older, NEWER) if way == "upgrade" else (NEWER, older)
     for part in ("api", HERE, THERE):
         fleet.start(part, before)
-    ids = [fleet.submit(device=device, **LASTING) for device in (HERE, THERE)]
+    ids = [submit(fleet.http, device=device, **LASTING) for device in (HERE, THERE)]
     eventually(lambda: fleet.statuses(*ids) == ["running"] * 2)
-    ids += [fleet.submit() for _ in range(QUEUED)]
+    ids += [submit(fleet.http) for _ in range(QUEUED)]
     fleet.replace("api", after)
     fleet.replace(HERE, after)
     eventually(lambda: client.zcard(Keys(settings.namespace).jobs_with_status("succeeded")) > 10)

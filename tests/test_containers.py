@@ -30,6 +30,7 @@ from dyno.store.redis import Keys
 from tests import podman
 from tests.builders import submit
 from tests.podman import ROOT, Failed, compose
+from tests.servers import answers
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.verify, pytest.mark.timeout(3600)]
@@ -252,16 +253,9 @@ def test_every_accepted_job_ended_once(stack):
     options = ["--pull=never", "--user=redis", f"--publish=127.0.0.1:{port}:6379", f"--volume={volume}:/data"]
     podman.podman("run", "--detach", *options, podman.REDIS, *server)
     with redis.Redis(port=port, decode_responses=True) as client:
-        eventually(lambda: _answers(client), what="Redis has read its file")
+        eventually(lambda: answers(client), what="Redis has read its file")
         snapshot = read(client, Keys(Settings.model_fields["namespace"].default))
     accepted = stack.responses.accepted
     assert len(accepted) == len(snapshot.streams.by_job) > 12 * len(FAULTS)
     assert list(stream_violations(accepted, set(), snapshot.streams)) == []
     assert list(state_violations(snapshot)) == []
-
-
-def _answers(client):
-    try:
-        return bool(client.ping())
-    except (redis.ConnectionError, redis.BusyLoadingError):
-        return False

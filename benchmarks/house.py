@@ -1,7 +1,7 @@
 """How large the code is and how much of it one job crosses: `python -m benchmarks.house [CHECKOUT …]`, a column each.
 
 Files, lines and imports are counted in the source. A job's files are those whose functions run in any process, from
-POST to result, of a `matmul` on a Dyno that the checkout's own code serves. The control path leaves out what measures:
+POST to result, of a `matmul` on a Dyno that the checkout's own code serves. The control path leaves out the runners:
 it has the files that the API crosses for the POST, and those that the worker and its zygote cross. They are listed.
 """
 

@@ -43,7 +43,7 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, async_client, sync_client
-from dyno.store.results import StoredResult, encode_result
+from dyno.store.stored_results import StoredResult, encode_result
 
 RECORDED = RESULTS / "recorded"
 EXAMPLE = RECORDED / "reproduction" / "fashion.json"  # a training of 15 epochs: 17 kB of JSON

@@ -19,10 +19,10 @@ from dyno.errors import DynoError
 from dyno.logging import current_job_id
 from dyno.models.job import Job
 from dyno.store.jobs import Submitted
-from dyno.store.pages import RecordPage
+from dyno.store.list_pages import RecordPage
 from dyno.store.records import StoredJob
 from dyno.store.redis import JOB_ID
-from dyno.store.results import RESULT_SHAPE, StoredResult
+from dyno.store.stored_results import RESULT_SHAPE, StoredResult
 from service import middleware, problems, streaming, submission, validation
 from service.auth import authorize, likely_viewer
 from service.dependencies import etag_matches

@@ -15,7 +15,7 @@ from dyno.models.job import DONE, Status
 from dyno.models.result import Artifact, Result
 from dyno.settings import Settings
 from dyno.store.redis import Keys, store_errors
-from dyno.store.results import decompress, execute_raw
+from dyno.store.stored_results import decompress, execute_raw
 
 LOOK_AGAIN_S = 3600.0  # interval between checks of a live job, or of a job whose files can't be deleted
 SETTLED_S = 3600.0  # after a job's end: by then, superseded attempts have stopped uploading

@@ -34,7 +34,7 @@ from dyno.models.result import PartialMetrics
 from dyno.settings import Settings
 from dyno.store.records import to_datetime
 from dyno.store.redis import Keys, store_errors
-from dyno.store.results import execute_raw, parse_result_summary
+from dyno.store.stored_results import execute_raw, parse_result_summary
 
 log = logging.getLogger(__name__)
 

@@ -26,11 +26,11 @@ from dyno.models.result import PartialMetrics, Result, RunSamples
 from dyno.models.spec import InterleavedSpec, Priority, Spec
 from dyno.settings import Settings
 from dyno.store import api_keys, artifacts, eta, placement
-from dyno.store.pages import IndexPosition, RecordPage, decode_cursor, encode_cursor
+from dyno.store.list_pages import IndexPosition, RecordPage, decode_cursor, encode_cursor
 from dyno.store.pipelining import CachedScript, PipeliningRedis
 from dyno.store.records import SHAPE, StoredJob, eta_now_s, listed_record, parse_stored
 from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, index_errors, pipelined, store_errors
-from dyno.store.results import StoredResult, decode_samples
+from dyno.store.stored_results import StoredResult, decode_samples
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from dyno.store import eta, placement, records
 from dyno.store.artifacts import note_files
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
-from dyno.store.results import decompress, encode_outcome, encode_result, encode_samples, execute_raw
+from dyno.store.stored_results import decompress, encode_outcome, encode_result, encode_samples, execute_raw
 
 PEERS_KEPT = 50  # newest figures: more hardly narrow the band, and old figures of a fleet should fade out
 PEERS_LIFE_S = (

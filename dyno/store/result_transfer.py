@@ -23,7 +23,14 @@ from dyno.store.jobs import Jobs
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.records import SHAPE, StoredJob
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
-from dyno.store.results import StoredResult, decompress, encode_outcome, encode_result, encode_samples, execute_raw
+from dyno.store.stored_results import (
+    StoredResult,
+    decompress,
+    encode_outcome,
+    encode_result,
+    encode_samples,
+    execute_raw,
+)
 
 _AT_ONCE = 10  # results that are read together: up to 100 kB each, with their samples
 

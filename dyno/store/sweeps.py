@@ -21,7 +21,7 @@ from dyno.models.spec import Spec
 from dyno.models.sweep import Stop, SweepRecord
 from dyno.settings import Settings
 from dyno.store import api_keys, jobs, placement, records
-from dyno.store.pages import IndexPosition, JobIndex, RecordPage, read_page
+from dyno.store.list_pages import IndexPosition, JobIndex, RecordPage, read_page
 from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import SCRIPT_SOURCES, SWEEP_ID, Keys, Script, index_errors, store_errors, unless_wrong_type
 

@@ -17,7 +17,7 @@ from dyno.models.api_key import EVERYBODY, Viewer
 from dyno.models.job import new_token
 from dyno.models.webhook import DELIVERY_ID, Attempt, Delivery, DeliveryStatus, Ended, delivery_of, job_of
 from dyno.settings import Settings
-from dyno.store.pages import IndexPosition, JobIndex, RecordPage, decode_cursor, read_page
+from dyno.store.list_pages import IndexPosition, JobIndex, RecordPage, decode_cursor, read_page
 from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, index_errors, store_errors, unless_wrong_type
 

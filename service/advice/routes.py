@@ -21,7 +21,7 @@ from dyno.models.inventory import DeviceStatus
 from dyno.models.job import Job, Status
 from dyno.models.result import ResultSummary, Verdict
 from dyno.models.spec import FrameworkName, InterleavedSpec, Spec
-from dyno.store.results import read_result_summaries
+from dyno.store.stored_results import read_result_summaries
 from service import auth, dependencies, problems
 from service.state import State
 

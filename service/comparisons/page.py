@@ -11,7 +11,7 @@ from dyno.formatting import ratio_in_words
 from dyno.models.comparison import Comparative, Compared, CompareResults, Comparison, UnfinishedComparison, result_names
 from dyno.models.job import Status
 from dyno.models.result import ResultSummary
-from dyno.store.results import read_result_summaries
+from dyno.store.stored_results import read_result_summaries
 from service import problems
 from service.auth import OWN, READ, CallerDep, requires
 from service.comparisons.routes import Found, compare_results_of

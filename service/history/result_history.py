@@ -24,8 +24,8 @@ from dyno.models.job import Job, Status
 from dyno.models.result import ResultSummary
 from dyno.models.spec import DeviceSelector
 from dyno.store.alarms import AlarmRecords
-from dyno.store.pages import RecordPage
-from dyno.store.results import read_result_summaries
+from dyno.store.list_pages import RecordPage
+from dyno.store.stored_results import read_result_summaries
 from service import submission, validation
 from service.state import State
 

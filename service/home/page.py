@@ -14,8 +14,8 @@ from dyno.charts import several
 from dyno.charts.drawing import Picture
 from dyno.models.job import Job, Status
 from dyno.models.result import Metric, ResultSummary, Verdict
-from dyno.store.pages import RecordPage
-from dyno.store.results import read_result_summaries
+from dyno.store.list_pages import RecordPage
+from dyno.store.stored_results import read_result_summaries
 from service.auth import OWN, READ, Caller, CallerDep, requires
 from service.dashboard.rendering import PageRoute, html, page, unusual_params
 from service.dependencies import StateDep

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 
 from dyno.bench.measure.result_series import history_of
 from dyno.bench.measure.warnings import MIN_PROCESSES
-from dyno.charts import results as charts
+from dyno.charts import result_charts as charts
 from dyno.errors import InvalidBaseline, NoResult, RecordUnreadable
 from dyno.models.baseline import NewBaseline
 from dyno.models.comparison import UnfinishedComparison
@@ -23,7 +23,7 @@ from dyno.models.job import Job, Status
 from dyno.models.result import Metric, RunSamples
 from dyno.models.spec import BaselineName, InterleavedSpec, Model, Spec
 from dyno.store.jobs import read_log, read_partial_metrics
-from dyno.store.results import read_result_summaries
+from dyno.store.stored_results import read_result_summaries
 from service import submission
 from service.auth import OWN, READ, SUBMIT, CallerDep, requires
 from service.baselines import routes as baseline_routes

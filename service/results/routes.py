@@ -15,10 +15,10 @@ from dyno.errors import RecordUnreadable
 from dyno.models.job import Status
 from dyno.models.result import ResultSummary
 from dyno.models.result_export import MEDIA_TYPE, ResultRow
-from dyno.store.pages import encode_cursor
+from dyno.store.list_pages import encode_cursor
 from dyno.store.records import StoredJob
 from dyno.store.result_transfer import exported_lines
-from dyno.store.results import read_result_summaries
+from dyno.store.stored_results import read_result_summaries
 from service import auth, dependencies, streaming
 from service.state import State
 

@@ -23,7 +23,7 @@ from dyno.models.job import Status
 from dyno.models.result import Metric, ResultSummary, Verdict
 from dyno.models.spec import Spec
 from dyno.store.records import StoredJob, read_spec
-from dyno.store.results import read_result_summaries
+from dyno.store.stored_results import read_result_summaries
 from dyno.store.sweeps import StoredSweep, Sweeps
 from service.state import State
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 
 from dyno.bench.measure.compare_results import compare
-from dyno.charts import results, several, sweep_charts
+from dyno.charts import result_charts, several, sweep_charts
 from dyno.models.comparison import Comparative, CompareResults, Ratio, names_with_devices
 from dyno.models.history import HistoryChange, HistoryContext, HistoryPoint, ResultSeries
 from dyno.models.result import BasedOn, Epoch, Phases, Repeat, RunSamples, RunSummary, Sensors
@@ -175,22 +175,22 @@ SIZES = {"params.n": [64, 128, 256, 512, 1024, 2048, 4096]}
 TYPES = {"params.dtype": ["float32", "bfloat16"]}
 
 PICTURES = {
-    "runs": results.runs(with_repeat(98.0, 102.0), [97.0, 103.0]),
-    "runs alike": results.runs(with_repeat(100.0, 100.0, [100.0] * 5)),
-    "runs with a useless prediction": results.runs(with_repeat(-4e9, 3.9e13, [3.477e11, 3.49e11, 3.496e11])),
-    "many runs": results.runs(with_repeat(90.0, 110.0, [100 + index % 7 for index in range(40)]), [250.0]),
-    "samples": results.samples(samples_of(5), [a_run()] * 5),
-    "samples of unlike runs": results.samples([*samples_of(1, 300), *samples_of(3, 2, 40.0)], [a_run()] * 4),
-    "samples of many runs": results.samples(samples_of(30, 60)),
-    "histogram": results.histogram(samples_of(5)),
-    "histogram of many runs": results.histogram(samples_of(40)),
-    "phases": results.phases(Phases(import_s=2.1, build_s=0.004, compile_s=0.9, warmup_s=0.02, steady_s=61.0)),
-    "short phases": results.phases(Phases(device_s=1e-6, steady_s=2e-6)),
-    "no phases": results.phases(Phases()),
-    "training": results.training(epochs_of(5)),
-    "a long training": results.training(epochs_of(200, validated=False)),
-    "one epoch": results.training(epochs_of(1)),
-    "forecast": results.forecast("Temperature", [1.0, 2.0, 3.5], [1.2, 1.9, 3.0], "°C"),
+    "runs": result_charts.runs(with_repeat(98.0, 102.0), [97.0, 103.0]),
+    "runs alike": result_charts.runs(with_repeat(100.0, 100.0, [100.0] * 5)),
+    "runs with a useless prediction": result_charts.runs(with_repeat(-4e9, 3.9e13, [3.477e11, 3.49e11, 3.496e11])),
+    "many runs": result_charts.runs(with_repeat(90.0, 110.0, [100 + index % 7 for index in range(40)]), [250.0]),
+    "samples": result_charts.samples(samples_of(5), [a_run()] * 5),
+    "samples of unlike runs": result_charts.samples([*samples_of(1, 300), *samples_of(3, 2, 40.0)], [a_run()] * 4),
+    "samples of many runs": result_charts.samples(samples_of(30, 60)),
+    "histogram": result_charts.histogram(samples_of(5)),
+    "histogram of many runs": result_charts.histogram(samples_of(40)),
+    "phases": result_charts.phases(Phases(import_s=2.1, build_s=0.004, compile_s=0.9, warmup_s=0.02, steady_s=61.0)),
+    "short phases": result_charts.phases(Phases(device_s=1e-6, steady_s=2e-6)),
+    "no phases": result_charts.phases(Phases()),
+    "training": result_charts.training(epochs_of(5)),
+    "a long training": result_charts.training(epochs_of(200, validated=False)),
+    "one epoch": result_charts.training(epochs_of(1)),
+    "forecast": result_charts.forecast("Temperature", [1.0, 2.0, 3.5], [1.2, 1.9, 3.0], "°C"),
     "comparison": bars_of([100.0, 101.0, 99.0], [193.0, 194.0, 190.0]),
     "comparison far apart": bars_of([100.0, 101.0, 99.0], times(3000, [1.0, 1.2, 0.9])),
     "comparison of one run": bars_of([100.0], [120.0]),

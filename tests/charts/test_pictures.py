@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from dyno.charts import results, several
+from dyno.charts import result_charts, several
 from dyno.charts.axes import ARROWS, axis_of, axis_of_numbers, axis_of_ratios, axis_of_times
 from dyno.charts.drawing import (
     FILE_WIDTH,
@@ -199,11 +199,11 @@ def test_every_run_has_a_dot_and_every_interval_a_line():
     assert sum(title.startswith("95 % interval: ") for title in shown) == 1
     assert sum(title.startswith("an earlier result") for title in shown) == 2
     assert ARROWS not in texts(picture)
-    assert results.runs(with_repeat(1, 2, [1.0])) is None
+    assert result_charts.runs(with_repeat(1, 2, [1.0])) is None
 
 
 def test_a_prediction_that_says_nothing_sets_no_axis_and_has_arrows():
-    picture = results.runs(with_repeat(-4e9, 3.9e13, [3.477e11, 3.49e11, 3.496e11]))
+    picture = result_charts.runs(with_repeat(-4e9, 3.9e13, [3.477e11, 3.49e11, 3.496e11]))
     canvas = picture.on(FILE_WIDTH)
     dots = [x for shape in canvas.shapes if isinstance(shape, Dots) for x, _ in shape.centres]
     assert max(dots) - min(dots) > 0.2 * FILE_WIDTH, "the runs aren't pressed together"
@@ -213,7 +213,7 @@ def test_a_prediction_that_says_nothing_sets_no_axis_and_has_arrows():
 
 
 def test_dots_of_equal_runs_do_not_hide_each_other():
-    picture = results.runs(with_repeat(99, 101, [100.0, 100.0, 100.0]))
+    picture = result_charts.runs(with_repeat(99, 101, [100.0, 100.0, 100.0]))
     centres = {point for shape in picture.on(320).shapes if isinstance(shape, Dots) for point in shape.centres}
     assert len(centres) == 3
 
@@ -228,10 +228,10 @@ def test_samples_have_the_clock_of_each_run_only_where_all_have_room():
 
 
 def test_a_histogram_has_a_row_for_each_run_and_one_for_many():
-    shown = titles(results.histogram(samples_of(3)))
+    shown = titles(result_charts.histogram(samples_of(3)))
     assert {title.partition(":")[0] for title in shown} == {"run 1", "run 2", "run 3"}
-    assert {title.partition(":")[0] for title in titles(results.histogram(samples_of(40)))} == {"40 runs"}
-    assert results.histogram(samples_of(2, 4)) is None, "eight samples are too few"
+    assert {title.partition(":")[0] for title in titles(result_charts.histogram(samples_of(40)))} == {"40 runs"}
+    assert result_charts.histogram(samples_of(2, 4)) is None, "eight samples are too few"
 
 
 def test_each_phase_has_its_name_and_duration():

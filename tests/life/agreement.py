@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dyno.models.job import DONE, TRANSITIONS, Event, Status
-from dyno.store.results import decompress, execute_raw
+from dyno.store.stored_results import decompress, execute_raw
 from tests.life.real import CLASS, OWNER, PACES, QUEUE, device_id, is_owned
 
 

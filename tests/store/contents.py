@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dyno.store.results import decompress, execute_raw
+from dyno.store.stored_results import decompress, execute_raw
 
 
 def contents(client, namespace):

@@ -14,7 +14,7 @@ from dyno.models.job import Failure, FailureClass, Progress, SpecWarning
 from dyno.models.result import CoreShares, Phases, RunSummary
 from dyno.models.spec import InterleavedSpec
 from dyno.store.records import SHAPE
-from dyno.store.results import StoredResult, compress, encode_result
+from dyno.store.stored_results import StoredResult, compress, encode_result
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from dyno.errors import NoResult, ResultNotReady
 from dyno.models.job import MAX_ATTEMPTS, MAX_HAND_BACKS, WORKER_SHUTDOWN, Failure, FailureClass, Progress, Status
 from dyno.store.leases import LogPiece
 from dyno.store.maintenance import expire_leases
-from dyno.store.results import decompress, execute_raw
+from dyno.store.stored_results import decompress, execute_raw
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio

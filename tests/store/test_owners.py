@@ -10,8 +10,8 @@ from dyno.models.api_key import Viewer
 from dyno.models.job import Status
 from dyno.store import jobs as module
 from dyno.store.jobs import Jobs
+from dyno.store.list_pages import decode_cursor
 from dyno.store.maintenance import expire_leases
-from dyno.store.pages import decode_cursor
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from dyno.errors import RecordUnreadable
 from dyno.models.job import SCHEMA, Progress, Status
 from dyno.store.maintenance import expire_leases
-from dyno.store.results import compress, decompress, execute_raw
+from dyno.store.stored_results import compress, decompress, execute_raw
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from dyno.errors import UnknownDelivery
 from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
 from dyno.models.webhook import DeliveryStatus, delivery_of
-from dyno.store import pages as module
+from dyno.store import list_pages as module
 from dyno.store.maintenance import drop_expired, expire_leases
 from dyno.store.webhooks import Deliveries, DeliveryQuery, DeliveryQueue
 from tests.deliveries import DELIVERED, OTHER, OWNER, REFUSED, URL, canceled, found, taken

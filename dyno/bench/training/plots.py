@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.charts import results
+from dyno.charts import result_charts
 from dyno.charts.drawing import font
 from dyno.models.result import Epoch
 
@@ -19,7 +19,7 @@ _RED, _GREY = "#b0261e", "#444b53"
 
 def plot_curves(folder: Path | None, epochs: Sequence[Epoch], name: str = "training.png") -> None:
     """Plot loss and, if available, accuracy after each epoch, for training and validation."""
-    if folder is not None and (picture := results.training(epochs)):
+    if folder is not None and (picture := result_charts.training(epochs)):
         (folder / name).write_bytes(picture.png())
 
 
@@ -78,5 +78,7 @@ def plot_forecast(
     """Plot the true and the predicted values of one signal."""
     if folder is None:
         return
-    picture = results.forecast(title, [float(value) for value in predicted], [float(value) for value in true], unit)
+    picture = result_charts.forecast(
+        title, [float(value) for value in predicted], [float(value) for value in true], unit
+    )
     (folder / name).write_bytes(picture.png())

@@ -29,7 +29,7 @@ runpy.run_module("dyno.bench.runner", run_name="__main__", alter_sys=True)
 """
 BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 1})
 TINY: dict[str, dict[str, Any]] = {
-    "matmul": {"n": 256, "repeats": 5},
+    "matmul": {"n": 512, "repeats": 5},
     "input_pipeline": {"data": "sample", "train_samples": 32, "batch_size": 8, "input_threads": 2},
     "mnist_cnn": {
         "data": "sample",
@@ -74,7 +74,7 @@ def _done(name):
 def test_a_product_is_measured_and_verified():
     record = _done("matmul")
     assert record.precision.observed == "float32"
-    assert record.work == 2 * 256**3 * 5
+    assert record.work == 2 * 512**3 * 5
     assert (record.summary.phases.compile_s or 0) > 0
 
 

@@ -151,7 +151,7 @@ def test_the_page_of_keys_shows_when_they_expire_and_creates_keys_that_do(browse
     assert f"It expires at {until:%Y-%m-%d %H:%M} UTC" in text_of(created)
     rows = {row.partition("key_")[2][:16]: row for row in browser.get("/keys").text.split("<tr>")}
     assert f"{until:%Y-%m-%d %H:%M} UTC" in rows[key["id"].removeprefix("key_")]
-    assert "<strong>expired</strong> 2023-11-14 22:13 UTC" in rows[past.id.removeprefix("key_")]
+    assert "expired 2023-11-14 22:13 UTC" in rows[past.id.removeprefix("key_")]
     assert "high priority, requests a second: 1000" in text_of(browser.get("/keys"))
     for wrong in ("0", "soon", "1e99"):
         refused = browser.post("/keys", data={"name": "odd", "scope": "read", "expires_in_s": wrong})

@@ -75,7 +75,7 @@ def half_width(metric: Metric) -> str:
     """Half of the 95 % interval, as a share of the value: `±2.4 %`."""
     if metric.low is None or metric.high is None or not metric.value:
         return "–"
-    return f"±{100 * (metric.high - metric.value) / abs(metric.value):.2g} %"
+    return f"±{percent((metric.high - metric.value) / abs(metric.value))}"
 
 
 def percent(share: float) -> str:

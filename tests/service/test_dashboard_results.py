@@ -17,7 +17,7 @@ from dyno.models.result import PartialMetrics
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
-from service.dashboard.rendering import ago, percent
+from service.dashboard.rendering import ago, half_width, percent
 from service.dashboard.saved_files import PageTables
 from tests.charts.pictures import a_run
 from tests.comparisons import RATES, a_metric, of_metrics, times
@@ -265,8 +265,10 @@ def test_a_jobs_commands_have_the_params_that_differ_from_the_defaults(http, fin
     assert "'params': {'n': 176}" in shown
 
 
-def test_small_shares_of_the_peak_are_not_zero():
+def test_shares_are_written_out():
     assert [percent(share) for share in (0.814, 0.0994, 0.0012, 1.0)] == ["81 %", "9.9 %", "0.12 %", "100 %"]
+    wide = a_metric().model_copy(update={"value": 10.0, "low": -1.0, "high": 21.0})
+    assert half_width(wide) == "±110 %"
 
 
 def test_a_jobs_page_has_the_text_that_the_model_wrote(http, finished):

@@ -151,7 +151,7 @@ def comparison(compared: Comparison, names: Sequence[str], by_run: Sequence[Sequ
 def _said(compared: Comparison, number: int) -> str:
     """Such as `1.93 GFLOP/s, 1.93 times as fast, FASTER, trusted`."""
     result = compared.results[number]
-    ratio = ratio_text(result.ratio, ratio_in_words(compared.unit)) if result.ratio else "baseline"
+    ratio = ratio_text(result.ratio, ratio_in_words(compared.unit)) if result.ratio else "base"
     return ", ".join((format_quantity(result.value, compared.unit), ratio, result.verdict))
 
 

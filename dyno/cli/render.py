@@ -193,7 +193,7 @@ def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
     )
     ratio = row.ratio
     if ratio is None:
-        return *columns, "1", "–", "baseline", "–", row.verdict
+        return *columns, "1", "–", "base", "–", row.verdict
     value = "–" if ratio.value is None else f"{ratio.value:.4g}"
     interval = _bounds(ratio) or ratio.reason or "–"
     effect = "–" if ratio.smallest_effect is None else f"{1 + ratio.smallest_effect:.4g} times"

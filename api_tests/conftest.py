@@ -112,7 +112,7 @@ def started(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def house(started):
-    """The processes behind the URL. A live service's are none of the tests' business."""
+    """The processes behind the URL. The tests leave those of a live service alone."""
     if started is None:
         pytest.skip("needs the service's processes, and DYNO_URL names a live one")
     return started

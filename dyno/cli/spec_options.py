@@ -47,7 +47,7 @@ def complete_job_ids(context: typer.Context, incomplete: str) -> list[tuple[str,
 
 def _registry() -> dict[str, contract.Workload]:
     try:
-        return {} if find_spec("numpy") is None else dict(registry())  # with the client alone there are none
+        return {} if find_spec("numpy") is None else dict(registry())  # an install of the client alone has no workloads
     except DynoError:  # a broken file of DYNO_WORKLOADS_DIR, or an invalid setting
         return {}
 

@@ -6,6 +6,7 @@ loop, and works in a thread that has one, such as a notebook's.
 
 import inspect
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -134,7 +135,7 @@ def _define(client: type, make: Callable[[Any], Callable[..., Any]]) -> None:
             setattr(client, name, make(item))
 
 
-class Exchange:
+class Exchange(ABC):
     """Sends requests, again as their policies say, and follows pages and jobs.
 
     A client adds how it connects, sends, reads and pauses: by blocking, or for asyncio.
@@ -147,23 +148,29 @@ class Exchange:
         with http_errors(self.url):
             self._http: Any = self._connected(base_url=self.url, headers=_headers(key), timeout=timeout_s)
 
+    @abstractmethod
     def _connected(self, **options: Any) -> httpx.Client | httpx.AsyncClient:
-        raise NotImplementedError
+        """The HTTP client with these options."""
 
+    @abstractmethod
     async def _exchange(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        raise NotImplementedError
+        """Send a request; with `stream`, the body is read later."""
 
+    @abstractmethod
     async def _read(self, response: httpx.Response) -> None:
-        raise NotImplementedError
+        """Read the body of a streamed response."""
 
+    @abstractmethod
     def _pieces(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        raise NotImplementedError
+        """The body of a streamed response as it arrives."""
 
+    @abstractmethod
     async def _close(self, response: httpx.Response) -> None:
-        raise NotImplementedError
+        """Close a streamed response."""
 
+    @abstractmethod
     async def _pause(self, time_s: float) -> None:
-        raise NotImplementedError
+        """Wait between two tries."""
 
     async def _send(self, request: Request[T]) -> T:
         """Send the request, again as its policy says, and read the response."""

@@ -203,7 +203,7 @@ def test_the_linter_warns_by_sizes_alone(params, codes):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "n", "repeats", "told"),
+    ("dtype", "n", "repeats", "is_checked"),
     [
         ("float32", 2, 5000, True),
         ("float16", 2, 500, True),
@@ -212,11 +212,11 @@ def test_the_linter_warns_by_sizes_alone(params, codes):
         ("bfloat16", 3, 1000, False),
     ],
 )
-def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(context, dtype, n, repeats, told):
+def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(context, dtype, n, repeats, is_checked):
     found = _verified(context(), n=n, repeats=repeats, dtype=dtype)
     assert found.warnings == []
-    assert ("RESULT_INCORRECT" in found.verified) is told
-    assert ("RESULT_INCORRECT" in found.unchecked) is not told
+    assert ("RESULT_INCORRECT" in found.verified) is is_checked
+    assert ("RESULT_INCORRECT" in found.unchecked) is not is_checked
 
 
 class Tf32(StartedTensorFlow):

@@ -15,7 +15,7 @@ from dyno.formatting import format_quantity
 from dyno.models.device import Device, device_class, fits
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import JobEstimate, SpecWarning
-from dyno.models.result import Artifact
+from dyno.models.result import Artifact, ResultWarning
 from dyno.models.spec import FrameworkName, Spec, WeightsRef
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
@@ -147,7 +147,11 @@ def admit(request: JobRequest, devices: Sequence[Device]) -> Admission:
 
 def _linted(request: JobRequest, device: Device | None) -> list[SpecWarning]:
     findings = request.workload.lint(request.params, device, request.spec.replicas)
-    return [SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence)) for w in findings]
+    return [spec_warning(finding) for finding in findings]
+
+
+def spec_warning(finding: ResultWarning) -> SpecWarning:
+    return SpecWarning(code=finding.code, message=finding.message, evidence=dict(finding.evidence))
 
 
 def _serving(spec: Spec, devices: Sequence[Device]) -> list[Device]:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import anyio.to_thread
 
 from dyno import celery_app
-from dyno.bench.measure.baseline_outcome import check_metric
+from dyno.bench.measure.baseline_outcome import check_metric, margin_advice
 from dyno.bench.measure.compare_results import compare_variants
 from dyno.bench.measure.result_metrics import judged_metrics
 from dyno.bench.registry import resolve
@@ -39,7 +39,16 @@ from dyno.models.sweep import LABEL as SWEEP_LABEL
 from dyno.store import jobs, placement
 from dyno.store.fleet import DEVICES_FRESH_S
 from dyno.store.named_documents import Baselines
-from service.admission import ESTIMATE_FACTOR, Admission, admit, check_webhook, check_weights, timeout_warning
+from dyno.store.stored_results import read_peers
+from service.admission import (
+    ESTIMATE_FACTOR,
+    Admission,
+    admit,
+    check_webhook,
+    check_weights,
+    spec_warning,
+    timeout_warning,
+)
 from service.state import State
 from service.validation import ComparisonRequest, JobRequest, errors_in_spec, validate_job
 
@@ -130,8 +139,11 @@ async def admitted(state: State, request: _Asked) -> tuple[_Asked, Admission, Ba
     Raises PriorityNotAllowed, InvalidSpec, and all that `admit` raises. For a comparison, pointers are under /specs.
     """
     request = _within_rights(state, request)
+    baseline = await _named_baseline(state, request.spec)
     admission = await _admit_request(state, request)
-    return request, admission, await _named_baseline(state, request.spec)
+    if baseline is not None and (advice := await _margin_advice(state, request.spec, baseline)):
+        admission = admission._replace(warnings=[*admission.warnings, advice])
+    return request, admission, baseline
 
 
 def _within_rights(state: State, request: _Asked) -> _Asked:
@@ -197,6 +209,13 @@ async def _named_baseline(state: State, spec: Spec) -> Baseline | None:
     resolved = resolve(spec, state.workloads)
     check_metric(baseline, judged_metrics(resolved.workload, resolved.params))
     return baseline
+
+
+async def _margin_advice(state: State, spec: Spec, baseline: Baseline) -> SpecWarning | None:
+    series = baseline.figure.series if baseline.figure else None
+    stored = await read_peers(state.client, state.settings, series) if series else []
+    advice = margin_advice(baseline, spec, stored)
+    return spec_warning(advice) if advice else None
 
 
 async def wake_up(state: State, queue_name: str) -> None:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import redis
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from dyno.models.baseline import Baseline
@@ -36,9 +35,16 @@ from dyno.store import eta, placement, records
 from dyno.store.artifacts import note_files
 from dyno.store.fleet import queues_to_notify
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
-from dyno.store.stored_results import decompress, encode_outcome, encode_result, encode_samples, execute_raw
+from dyno.store.stored_results import (
+    PEERS_KEPT,
+    decompress,
+    encode_outcome,
+    encode_result,
+    encode_samples,
+    execute_raw,
+    parse_peers,
+)
 
-PEERS_KEPT = 50  # newest figures: more hardly narrow the band, and old figures of a fleet should fade out
 PEERS_LIFE_S = (
     90 * 24 * 3600
 )  # after the last figure: longer than jobs are kept by default, so that a monthly job is still checked
@@ -46,27 +52,9 @@ PEERS_LIFE_S = (
 log = logging.getLogger(__name__)
 
 
-def read_peers(client: redis.Redis, settings: Settings, series: str) -> list[Peer]:
-    """Figures of a series, newest first; unreadable ones are skipped.
-
-    Raises StoreUnavailable or redis.ResponseError.
-    """
-    with store_errors():
-        texts: Any = client.lrange(Keys(settings.namespace).peers(series), 0, PEERS_KEPT - 1)
-    return [peer for text in texts if (peer := _peer(text)) is not None]
-
-
 def headline_arguments(headline: Headline) -> list[str | int]:
     """Arguments of `finish.lua`: the figure, the length limit of the series, and its TTL in ms."""
     return [headline.own.model_dump_json(), PEERS_KEPT, PEERS_LIFE_S * 1000]
-
-
-def _peer(text: str) -> Peer | None:
-    try:
-        return Peer.model_validate_json(text)
-    except ValidationError as error:
-        log.warning("skipping an unreadable figure of a series: %s", error)
-        return None
 
 
 _MOST_ASKED = 128  # per call of claim.lua: storing their answers takes Redis about a millisecond
@@ -262,8 +250,10 @@ class Leases:
         return None if stored is None else Result.model_validate_json(decompress(stored)).artifacts
 
     def peers(self, series: str) -> list[Peer]:
-        """See `read_peers`."""
-        return read_peers(self._client, self._settings, series)
+        """Figures of a series, newest first. Raises StoreUnavailable or redis.ResponseError."""
+        with store_errors():
+            texts: Any = self._client.lrange(self._keys.peers(series), 0, PEERS_KEPT - 1)
+        return parse_peers(texts)
 
     def _look(
         self,

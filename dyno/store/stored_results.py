@@ -16,19 +16,19 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import redis.asyncio
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json, to_jsonable_python
 from redis.client import NEVER_DECODE
 
 from dyno.models.job import BaselineOutcome
-from dyno.models.result import Result, ResultSummary, RunSamples
+from dyno.models.result import Peer, Result, ResultSummary, RunSamples
 from dyno.settings import Settings
 from dyno.store.records import parse_stored
 from dyno.store.redis import Keys, store_errors
@@ -194,3 +194,24 @@ def parse_result_summary(stored: bytes | None) -> ResultSummary | None:
     except ValueError as error:
         log.warning("skipping a result that can't be read: %s", error)
         return None
+
+
+PEERS_KEPT = 50  # newest figures: more hardly narrow the band, and old figures of a fleet should fade out
+
+
+async def read_peers(client: redis.asyncio.Redis, settings: Settings, series: str) -> list[Peer]:
+    """Figures of a series, newest first. Raises StoreUnavailable."""
+    with store_errors():
+        texts: Any = await client.lrange(Keys(settings.namespace).peers(series), 0, PEERS_KEPT - 1)
+    return parse_peers(texts)
+
+
+def parse_peers(texts: Iterable[str]) -> list[Peer]:
+    """The figures of a series; unreadable ones are skipped."""
+    peers = list[Peer]()
+    for text in texts:
+        try:
+            peers.append(Peer.model_validate_json(text))
+        except ValidationError as error:
+            log.warning("skipping an unreadable figure of a series: %s", error)
+    return peers

@@ -526,6 +526,16 @@ _ROWS = (
         at_submit=True,
     ),
     WarningCode(
+        "MARGIN_FINE",
+        "C",
+        "The baseline's margin is finer than its jobs can tell.",
+        found="""At the submit of a job with a baseline of an earlier job: by the scatter of that job and of its series,
+        unchanged work would often be inconclusive, even after the largest number of runs of a gate.""",
+        do="""Save the baseline with the margin in `evidence.least_margin`, use a quieter device, or let both versions
+        run in turns (`dyno compare a.json b.json`), which tells smaller changes.""",
+        at_submit=True,
+    ),
+    WarningCode(
         "SYNTHETIC_DATA",
         "C",
         "The data is not the full real set, so accuracy is not a reference accuracy.",

@@ -13,6 +13,7 @@ from dyno.bench.measure.baseline_outcome import (
     figure_of,
     is_another_level,
     judge,
+    margin_advice,
     most_runs,
     runs_to_settle,
 )
@@ -471,6 +472,36 @@ def test_wrong_answers_are_rare_even_at_the_margin(within, between, history):
     much_slower = [gated(machine, 0.8, margin, history) for _ in range(trials)]
     assert much_slower.count("pass") == 0
     assert much_slower.count("fail") / trials > 0.95
+
+
+def advice(machine, margin, **measure):
+    """The advice on a gate with 20 earlier jobs, and how many of 40 unchanged jobs pass at the first look."""
+    earlier = [a_peer(of_runs(*machine.job(runs=15))) for _ in range(20)]
+    baseline = a_baseline(of_runs(*machine.job(runs=15)), margin)
+    spec = Spec.model_validate({"workload": "matmul", "measure": measure})
+    outcomes = [judge(held(baseline, of_runs(*machine.job(runs=15)), earlier)).outcome for _ in range(40)]
+    return margin_advice(baseline, spec, earlier), outcomes.count("pass")
+
+
+def test_a_margin_that_a_gate_often_can_not_tell_is_named():
+    fine, fine_passed = advice(Machine(5, 0.02, 0.0), 0.01)
+    assert (fine.code, fine.evidence["margin"]) == ("MARGIN_FINE", 0.01)
+    assert 0.01 < fine.evidence["rel_half_width"] < fine.evidence["least_margin"] < 0.06
+    enough, passed = advice(Machine(5, 0.02, 0.0), 1.2 * fine.evidence["least_margin"])
+    assert enough is None
+    assert fine_passed < 20 < 36 <= passed
+    assert advice(Machine(5, 0.02, 0.0), 0.01, processes=1)[0] is None, "a single run is judged by the series alone"
+    assert margin_advice(a_limit(at_least=1.0), SPEC, []) is None, "a limit has no scatter"
+
+
+def test_jobs_whose_clocks_explain_their_figures_can_tell_a_finer_margin():
+    clocks_hz = [3e9 * (1 + 0.01 * step) for step in range(-4, 5)]
+    earlier = [a_peer(rates(hz / 3e9), hz) for hz in clocks_hz]
+    of_clock = margin_advice(a_baseline(rates(), 0.001, clock_hz=3e9), SPEC, earlier)
+    unknown = margin_advice(
+        a_baseline(rates(), 0.001), SPEC, [peer.model_copy(update={"clock_hz": None}) for peer in earlier]
+    )
+    assert of_clock.evidence["least_margin"] < 0.7 * unknown.evidence["least_margin"]
 
 
 def test_the_interval_over_the_runs_alone_would_fail_unchanged_work():

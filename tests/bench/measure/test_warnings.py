@@ -24,7 +24,8 @@ B = warning("TARGET_MISSED", "too wide", rel_half_width=0.2)
 C = warning("POW2_ONLY")
 
 
-SOURCES = [path.read_text() for path in Path(dyno.__file__).parent.rglob("*.py")]
+ROOT = Path(dyno.__file__).parents[1]
+SOURCES = [path.read_text() for package in ("dyno", "service") for path in (ROOT / package).rglob("*.py")]
 
 
 def raised_somewhere():

@@ -1,5 +1,7 @@
 """Routes of baselines: what a stored job or another version brings."""
 
+import pytest
+
 from dyno.models.job import BaselineOutcome
 from dyno.models.result import Verdict
 from dyno.store.named_documents import MOST_BASELINES
@@ -93,3 +95,18 @@ def test_a_repeated_submit_is_answered_though_its_baseline_is_gone(http, offered
     again = http.post("/v1/jobs", json=SPEC | {"baseline": "main"}, headers=key)
     assert (again.status_code, again.json()["id"]) == (202, first["id"])
     http.post(f"/v1/jobs/{first['id']}/cancel").raise_for_status()
+
+
+@pytest.mark.provokes("MARGIN_FINE")
+@pytest.mark.silent("MARGIN_FINE")
+def test_a_margin_that_no_gate_can_tell_is_named_at_the_submit(http, finished, offered):
+    def told(margin):
+        http.put("/v1/baselines/main", json={"job": finished(), "margin": margin}).raise_for_status()
+        job = http.post("/v1/jobs", json=SPEC | {"baseline": "main"}).raise_for_status().json()
+        http.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
+        return [warning for warning in job["warnings"] if warning["code"] == "MARGIN_FINE"]
+
+    [warning] = told(0.001)
+    able = warning["evidence"]["least_margin"]
+    assert warning["message"].startswith("The margin of main is 0.1 %, but even after 15 runs")
+    assert told(1.5 * able) == []

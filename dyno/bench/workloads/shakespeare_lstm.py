@@ -304,6 +304,7 @@ def _cost(params: ShakespeareLstmParams) -> recurrent.RecurrentCost:
 _METRICS = (
     *workload.TRAINING_METRICS,
     MetricSpec("time_per_character", "s", "lower", "Training time of one character of a window", amount="character"),
+    MetricSpec("token_rate", "tokens/s", "higher", "Characters, the model's tokens, per second", amount="character"),
 )
 TRAINING = recurrent.RecurrentTraining(plan, _cost, after_s=_passage_s)
 WORKLOAD = workload.training_workload(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dyno.bench.datasets import shakespeare
+from dyno.bench.measure.result_metrics import all_metrics
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.shakespeare_lstm import (
     CharacterReader,
@@ -16,6 +17,7 @@ from dyno.bench.workloads.shakespeare_lstm import (
     write_passage,
 )
 from dyno.settings import Settings
+from tests.bench.measure.conftest import make_record
 from tests.running import started
 from tests.step_flops import step_flops
 
@@ -134,6 +136,14 @@ def test_temperature_sharpens_or_flattens_the_probabilities():
 def test_a_character_s_time_is_a_window_s_by_its_length(built):
     assert built.verify().amounts["character"] == 1 / 20
     assert {spec.amount for spec in SHAKESPEARE.metrics if spec.amount} <= built.verify().amounts.keys()
+
+
+def test_characters_are_the_tokens_of_a_rate(built):
+    of_character = [spec for spec in SHAKESPEARE.metrics if spec.amount == "character"]
+    ran = {"work": 64.0, "amounts": built.verify().amounts}
+    time, rate, *_ = all_metrics(of_character, [make_record([0.5] * 20).model_copy(update=ran)])
+    assert (rate.name, rate.unit, rate.value) == ("token_rate", "tokens/s", pytest.approx(64 * 20 / 0.5))
+    assert rate.value * time.value == pytest.approx(1)
 
 
 def test_an_estimate_takes_in_the_passage_and_the_states(device):

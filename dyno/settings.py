@@ -213,6 +213,9 @@ class Settings(BaseSettings):
         "connections if that is less. Each key has a quarter of them",
     )
     max_queued: int = Field(100_000, ge=0, description="maximum number of queued jobs")
+    max_timeout_s: Annotated[float | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
+        None, description="longest `timeout_s` of a job, which jobs without one get; null: no limit"
+    )
     max_sweep_jobs: int = Field(200, ge=1, le=1000, description="maximum number of jobs of one sweep")
     max_schedules: int = Field(100, ge=0, description="maximum number of [schedules](api.md#schedules) of one key")
     key_queue_share: float = Field(

@@ -147,7 +147,7 @@ async def admitted(state: State, request: _Asked) -> tuple[_Asked, Admission, Ba
 
 
 def _within_rights(state: State, request: _Asked) -> _Asked:
-    """The request, if its key may submit it. Where it doesn't say how long to keep its results, the key's limit counts.
+    """The request, if its key may submit it. Limits stand in for the times that it doesn't set.
 
     Raises PriorityNotAllowed and InvalidSpec.
     """
@@ -157,16 +157,22 @@ def _within_rights(state: State, request: _Asked) -> _Asked:
             f'{viewer.owner} may not submit jobs of priority "high": leave "priority" out, or use a key that was '
             "created with --high-priority"
         )
-    most_s = viewer.expires_in_s or (viewer.owner and state.settings.key_expires_in_s)
-    if not most_s or spec.expires_in_s <= most_s:
+    kept_s = viewer.expires_in_s or (viewer.owner and state.settings.key_expires_in_s) or None
+    request = _limited(request, "expires_in_s", kept_s, f"{viewer.owner} may keep results for {kept_s} s at most")
+    runs_s = state.settings.max_timeout_s
+    return _limited(request, "timeout_s", runs_s, f"a job may run for {runs_s} s at most here (DYNO_MAX_TIMEOUT_S)")
+
+
+def _limited(request: _Asked, field: str, limit: float | None, detail: str) -> _Asked:
+    """The request with at most `limit` in a field that it doesn't set. Raises InvalidSpec if it sets more."""
+    value = getattr(request.spec, field)
+    if limit is None or (value is not None and value <= limit):
         return request
     first = request if isinstance(request, JobRequest) else request.first
-    if "expires_in_s" in first.spec.model_fields_set:
-        wrong = [
-            FieldError("/expires_in_s", "limit-exceeded", f"{viewer.owner} may keep results for {most_s} s at most")
-        ]
+    if value is not None and field in first.spec.model_fields_set:
+        wrong = [FieldError(f"/{field}", "limit-exceeded", detail)]
         raise InvalidSpec(wrong) if isinstance(request, JobRequest) else InvalidComparison(errors_in_spec(0, wrong))
-    lowered: Any = spec.model_copy(update={"expires_in_s": most_s})
+    lowered: Any = request.spec.model_copy(update={field: limit})
     return replace(request, spec=lowered)
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from dyno.models.job import Failure, FailureClass, new_ulid
 from dyno.store.redis import Keys
+from service.app import create_app
 from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}}
@@ -162,3 +163,16 @@ def test_the_list_continues_at_its_link(http, offered):
         answer = http.get(answer.links["next"]["url"])
     assert seen == ids[::-1]
     assert "link" not in answer.headers
+
+
+def test_an_operator_limits_how_long_jobs_run(settings, offered, serve, http):
+    """`http` keeps the first service, and with it the device, alive."""
+    with serve(create_app(settings.model_copy(update={"max_timeout_s": 100.0}))) as limited:
+        assert submit(limited)["spec"]["timeout_s"] == 100
+        assert submit(limited, timeout_s=60)["spec"]["timeout_s"] == 60
+        longer = limited.post("/v1/jobs", json=BODY | {"timeout_s": 101})
+        [error] = longer.json()["errors"]
+        assert (longer.status_code, error["pointer"], error["code"]) == (422, "/timeout_s", "limit-exceeded")
+        assert "DYNO_MAX_TIMEOUT_S" in error["detail"]
+        hours = limited.post("/v1/jobs", json=BODY | {"measure": {"min_s": 60, "processes": 100}}).json()
+        assert (hours["code"], {error["code"] for error in hours["errors"]}) == ("exceeds-timeout", {"exceeds-timeout"})

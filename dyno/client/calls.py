@@ -23,7 +23,7 @@ from dyno.models.baseline import BASELINE_MARGIN, Baseline
 from dyno.models.comparison import Comparison, UnfinishedComparison
 from dyno.models.event import AnyEvent
 from dyno.models.history import Alarm, History
-from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
+from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WarningEntry, WorkerRecord, WorkloadEntry
 from dyno.models.job import Job, Status, Validation
 from dyno.models.job_schedule import JobSchedule
 from dyno.models.result import Artifact, Result, RunSamples
@@ -461,6 +461,11 @@ class ClientCalls(Exchange):
     async def workload(self, name: str) -> WorkloadEntry:
         """One workload, with its params. Raises Refused for an unknown name."""
         return await self._get(WorkloadEntry, "/v1/workloads/{}", name)
+
+    @call
+    async def warning_codes(self) -> list[WarningEntry]:
+        """All warning codes, the gravest first, with their meaning and advice."""
+        return await self._list(ListPage[WarningEntry], "/v1/results/warnings")
 
     @call
     async def devices(self) -> list[DeviceStatus]:

@@ -37,6 +37,22 @@ class WorkloadList(Stored):
     data: list[WorkloadEntry]
 
 
+class WarningEntry(Stored):
+    """What a warning code means, and what to do. `at_submit`: it is about a spec, in the response to its submit."""
+
+    code: str
+    severity: Literal["A", "B", "C"] = Field(
+        description="A: the number is wrong. B: it may not repeat. C: read it with care"
+    )
+    means: str
+    advice: str
+    at_submit: bool
+
+
+class WarningList(Stored):
+    data: list[WarningEntry]
+
+
 WorkerState = Literal["starting", "idle", "busy", "draining"]
 
 

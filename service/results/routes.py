@@ -11,7 +11,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, JsonValue
 
 from dyno import tables
+from dyno.bench.measure.warning_codes import CODES
 from dyno.errors import RecordUnreadable
+from dyno.models.inventory import WarningEntry, WarningList
 from dyno.models.job import Status
 from dyno.models.result import ResultSummary
 from dyno.models.result_export import MEDIA_TYPE, ResultRow
@@ -86,6 +88,24 @@ async def results(state: dependencies.StateDep, request: Request, query: Annotat
             next_cursor = encode_cursor((int(table.last["created_ms"]), table.last["id"]))
     dependencies.link_next(request, response, next_cursor)
     return response
+
+
+@router.get("/warnings", operation_id="listWarnings", summary="List warning codes")
+@auth.requires(auth.READ, auth.EVERYBODYS)
+async def warning_codes() -> WarningList:
+    """List all codes that results and specs may have, the gravest first, with their meaning and advice."""
+    return WarningList(
+        data=[
+            WarningEntry(
+                code=row.code,
+                severity=row.severity,
+                means=" ".join(row.means.split()),
+                advice=" ".join(row.do.split()),
+                at_submit=row.at_submit,
+            )
+            for row in CODES.values()
+        ]
+    )
 
 
 class _Table:

@@ -9,7 +9,9 @@ from datetime import datetime
 import pytest
 
 from dyno import tables
+from dyno.bench.measure.warning_codes import CODES
 from dyno.bench.measure.warnings import warning
+from dyno.client import Client
 from dyno.models.job import Job
 from dyno.models.result import Precision, ResultSummary, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec
@@ -120,6 +122,15 @@ def test_a_row_has_the_codes_of_the_warnings_so_that_a_chart_can_filter(http, fi
     assert (drifted["verdict"], drifted["warnings"]) == ("indicative", "CLOCK_DRIFT NOISY")
     table = http.get("/v1/results", params={"label": "test=codes", "format": "csv"}).text
     assert [row["warnings"] for row in csv.DictReader(io.StringIO(table))] == ["", "CLOCK_DRIFT NOISY"]
+
+
+def test_every_warning_code_is_explained(http):
+    listed = http.get("/v1/results/warnings").raise_for_status().json()["data"]
+    assert [entry["code"] for entry in listed] == list(CODES)
+    assert not [entry["code"] for entry in listed if not entry["means"] or not entry["advice"] or "{" in entry["means"]]
+    assert {"MARGIN_FINE", "BATCH_SMALL"} <= {entry["code"] for entry in listed if entry["at_submit"]}
+    with Client(str(http.base_url)) as client:
+        assert [entry.severity for entry in client.warning_codes()] == [row.severity for row in CODES.values()]
 
 
 @pytest.mark.parametrize(

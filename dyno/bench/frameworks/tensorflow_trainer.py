@@ -8,6 +8,7 @@ the optimiser sums the gradients, as in Keras' `fit`.
 FLOP are TensorFlow's own count of the products in a traced graph, for every iteration of a loop.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -23,7 +24,7 @@ _PRODUCTS = frozenset(
     {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}
 )
 # Products that TensorFlow can't count: a count of a graph that contains one would be too low.
-_OPAQUE = ("Cudnn", "Einsum", "Xla", "Conv3D", "DepthwiseConv2dNative", "Quantized", "Uniform", "SparseMatMul")
+_OPAQUE = ("Cudnn", "Xla", "Conv3D", "DepthwiseConv2dNative", "Quantized", "Uniform", "SparseMatMul")
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch", "else_branch")}
@@ -48,6 +49,8 @@ def _of_operation(graph: Any, operation: Any, rounds: int | None) -> float | Non
     kind = operation.type
     if kind in _PRODUCTS:
         return _of_product(graph, operation)
+    if kind == "Einsum":
+        return _of_einsum(operation)
     if kind.startswith(_OPAQUE):
         return None
     if kind in _CALLS:
@@ -69,6 +72,18 @@ def _of_product(graph: Any, operation: Any) -> float | None:
     except (AssertionError, TypeError, ValueError):  # a shape that is unknown before the graph runs
         return None
     return None if value is None else float(value)
+
+
+def _of_einsum(operation: Any) -> float | None:
+    """A product of two operands has a multiply-add for each combination of their indices."""
+    operands = operation.get_attr("equation").decode().split("->")[0].split(",")
+    sizes: dict[str, int | None] = {}
+    for indices, tensor in zip(operands, operation.inputs, strict=True):
+        if "." in indices or tensor.shape.rank is None:
+            return None
+        sizes |= zip(indices, tensor.shape, strict=True)
+    known = [size for size in sizes.values() if size is not None]
+    return 2.0 * math.prod(known) if len(operands) == 2 and len(known) == len(sizes) else None
 
 
 def _of_loop(graph: Any, loop: Any, rounds: int | None) -> float | None:

@@ -269,11 +269,9 @@ class _CaseChecks:
 
     def _units(self) -> str | None:
         """Compare declared and counted FLOP. Returns why the check is undecided."""
-        if self._subject.flops == 0:
-            return _NO_FLOPS
         counted = self._subject.counted_flops() if self._subject.counted_flops else None
         if counted is None:
-            return _UNCOUNTED.format(self._framework.name)
+            return _NO_FLOPS if self._subject.flops == 0 else _UNCOUNTED.format(self._framework.name)
         self._findings.add(unit_mismatch(self._subject.flops, counted))
         return None
 

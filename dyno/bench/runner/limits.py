@@ -7,7 +7,7 @@ cgroup v1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a chil
 own cgroup. cgroup v2 (cgroup-v2.rst) allows a child with a memory limit only if the parent holds no processes, except
 in the host's root. In any other cgroup, such as a container's, the worker's own process prevents a child.
 
-Only the kernel's count of out-of-memory kills distinguishes such a SIGKILL from any other.
+Only the kernel's count of out-of-memory kills tells whether a SIGKILL was such a kill.
 """
 
 import contextlib
@@ -222,7 +222,7 @@ def host_share_bytes(settings: Settings) -> int:
 
 
 class RunnerLimits:
-    """The limits of one runner. Create it before the runner starts: its counts begin then.
+    """The limits of one runner. Create this before the runner starts, because it counts events from then on.
 
     `folder`: the runner's files.
     """

@@ -50,7 +50,7 @@ class Fetcher:
     """Downloads files. Only tests against a local server use `schemes` other than https."""
 
     schemes: frozenset[str] = frozenset({"https"})
-    patience_s: float = 15.0  # timeout without a received byte
+    patience_s: float = 15.0  # timeout if no byte arrives
     deadline_s: float = 240.0  # for all files of a data set; shorter than the stall timeout of a silent runner
 
     def into(self, folder: Path, remotes: Sequence[Remote]) -> None:

@@ -1,6 +1,6 @@
 """Estimate the sample counts, time and memory of a training before its data is loaded.
 
-The estimates suit models that spend most time in products. Recurrent models have their own estimates (`training.recurrent`).
+The estimates suit models in which products dominate the time. `training.recurrent` estimates recurrent models.
 """
 
 from dataclasses import dataclass

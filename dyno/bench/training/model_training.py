@@ -236,7 +236,7 @@ def _said_by(error: Exception) -> str:
 
 
 def _few(samples: Dataset, count: int) -> Dataset:
-    """The first `count` samples. Windows keep the whole series, because they may start anywhere; it takes little memory."""
+    """The first `count` samples. Windows keep the whole series, as they may start anywhere; it takes little memory."""
     if samples.starts is not None:
         return replace(samples, starts=samples.starts[:count])
     return replace(samples, inputs=samples.inputs[:count], targets=samples.targets[:count])

@@ -121,7 +121,7 @@ class Bench:
         on_progress: OnProgress = lambda progress: None,
         artifacts: Path | str | None = None,
     ) -> Result:
-        """The result of the spec. `artifacts`: a folder for the job's files, which are deleted without it.
+        """The result of the spec. `artifacts`: a folder for the job's files; without a folder they are deleted.
 
         Raises InvalidSpec and UnknownWorkload before anything runs, and RunFailed with the last output of a run.
         """
@@ -134,7 +134,7 @@ class Bench:
             return self._measured(resolved, files, on_progress)
 
     def check(self, resolved: ResolvedSpec) -> None:
-        """Raises InvalidSpec if the device, or what is installed here, can't run the spec."""
+        """Raises InvalidSpec if the device, or the software installed here, can't run the spec."""
         device, spec = self.device, resolved.spec
         errors = [*resolved.check_units(device), *resolved.refusals(device)]
         if spec.device != DeviceSelector() and not fits(spec.device, device):

@@ -82,7 +82,7 @@ class Estimate:
     """
 
     start_s: float
-    memory_bytes: int  # peak, of host memory on a CPU and of device memory elsewhere
+    memory_bytes: int  # peak: of host memory on a CPU, else of device memory
     train_s: float = 0.0
     executions_s: tuple[float, ...] = ()
 
@@ -122,7 +122,7 @@ def metric_name(loop: Loop, percentile: str, case: str = "") -> str:
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """A metric computed from the time of one execution: value = work / time if better is higher, else time / work.
+    """A metric computed from the time of one execution: value = work / time if higher is better, else time / work.
 
     `amount` names an entry of the run's `amounts` (an amount of work): value = time / work x amounts[amount].
     `loop`: every run times single calls in a closed or an open loop; see `LATENCIES`.
@@ -173,7 +173,7 @@ class Verification:
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
     figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once and each_run; by metric name
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
-    flops: float | None = None  # of one execution, if the params alone don't decide them
+    flops: float | None = None  # FLOP of one execution, if the params alone don't decide them
     params: dict[str, JsonValue] = field(default_factory=dict)  # the values used for params that the spec left open
 
 
@@ -198,7 +198,7 @@ class BuildContext:
 class Built(Protocol):
     """A workload that is ready to be timed in this process."""
 
-    work: float  # FLOP (throughput workloads) or samples (training) in one execution
+    work: float  # amount of work in one execution: FLOP (throughput workloads) or samples (training)
 
     def compile(self) -> None:
         """Trace into a graph without executing it (see `Framework.compile`)."""
@@ -219,7 +219,7 @@ Grown = Callable[[float], Callable[[int], None] | None]
 
 @runtime_checkable
 class Growable(Protocol):
-    """A `Built` that can compile more or less work. If a compiler removed the work, more of it takes no longer."""
+    """A `Built` that can compile more or less work. If a compiler removed the work, more work takes no longer."""
 
     def grown(self, times: float) -> Callable[[int], None] | None:
         """A function like `execute` with `times` the work in each execution, compiled anew and not yet executed.
@@ -257,7 +257,7 @@ class Case:
 
 @runtime_checkable
 class HasCases(Protocol):
-    """A `Built` with several `cases`. `execute` runs the first; the other cases follow, each sampled in full."""
+    """A `Built` with several `cases`. `execute` runs the first case; the other cases follow, each sampled in full."""
 
     cases: Sequence[Case]
 
@@ -286,9 +286,9 @@ class Smoke:
 
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     on_jax: Mapping[str, JsonValue] = field(default_factory=dict)  # params that differ on JAX
-    details: frozenset[str] = frozenset()  # keys
-    artifacts: frozenset[str] = frozenset()  # names
-    warnings: frozenset[str] = frozenset()  # codes
+    details: frozenset[str] = frozenset()  # required keys
+    artifacts: frozenset[str] = frozenset()  # required names
+    warnings: frozenset[str] = frozenset()  # required codes
 
 
 @dataclass(frozen=True)
@@ -317,14 +317,14 @@ class Workload:
     smoke: Smoke = field(default_factory=Smoke)
     # Params for `make workloads`: a job of minutes on two cores, with a stable time and an accuracy above chance.
     bench: Mapping[str, JsonValue] = field(default_factory=dict)
-    options: str = ""  # its options and outputs, for the table in docs/workloads.md
+    options: str = ""  # the workload's options and outputs, for the table in docs/workloads.md
 
     def metrics_for(self, params: Any) -> tuple[MetricSpec, ...]:
         """The metrics of a job with these params. Their names are in `metrics`."""
         return self.metrics if self.metrics_of is None else self.metrics_of(params)
 
     def sampled_for(self, params: Any) -> list[MetricSpec]:
-        """The sampled metrics, then a copy of each for every case, under the case's name."""
+        """The sampled metrics, then a copy of each for every case, named after the case."""
         specs = [spec for spec in self.metrics_for(params) if spec.sampled]
         return [
             *specs,

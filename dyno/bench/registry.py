@@ -1,7 +1,7 @@
 """Find the workloads, and validate the params of a spec.
 
 Every module in `dyno.bench.workloads` and in DYNO_WORKLOADS_DIR is a workload, named after its file. The registry skips
-modules whose name starts with an underscore. To add a workload, add a file. A broken file stops the start.
+modules whose name starts with an underscore. To add a workload, add a file. A broken file prevents the start.
 """
 
 import importlib
@@ -61,7 +61,7 @@ def bundled() -> Mapping[str, Workload]:
 
 @cache
 def registry() -> Mapping[str, Workload]:
-    """Every workload by name. Raises WorkloadFault, which lists every fault of every file and stops the start."""
+    """Every workload by name. Raises WorkloadFault, which lists all faults of all files and prevents the start."""
     dynos_own = bundled()
     if (folder := load_settings().workloads_dir) is None:
         return dynos_own

@@ -1,7 +1,7 @@
 """Read CIFAR-10: 32 x 32 colour photographs in ten classes. A. Krizhevsky, 2009; no licence, so Dyno ships no sample.
 
 Dyno searches for the published batches in `<data_dir>/cifar10/`, then in Keras' cache: binary or pickled, as single
-files, compressed files or the published archive. Damaged files are an error. Without batches `auto` is synthetic.
+files, compressed files or the published archive. Damaged files are an error. Without batches, `auto` is synthetic.
 
 A binary batch is a series of records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row.
 Pickled batches hold the same data in the same order, so the SHA-256 of the records identifies a batch in any form. Dyno

@@ -119,7 +119,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class IdxSet:
-    """`published`: SHA-256 of each file as its authors published it, and of Keras' copy if that is a single file.
+    """`published`: SHA-256 of each file as its authors published it, and of Keras' copy if Keras has a single file.
 
     `sizes_bytes`: the sizes of the four FILES, which are also available at `address`.
     """

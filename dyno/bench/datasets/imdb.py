@@ -2,7 +2,7 @@
 
 The authors state no licence, so Dyno ships no sample. Dyno looks for real files in `<data_dir>/imdb/`, then in Keras'
 cache. Damaged or incomplete files are an error. Without real files `auto` is synthetic: it draws words by rank, and
-some words lean to positive or negative. Dyno reads word ranks, not texts:
+some words are more frequent in positive or in negative reviews. Dyno reads word ranks, not texts:
 
 - `imdb.npz`, Keras' own: arrays of lists, pickled by NumPy. Its SHA-256 must match, and the restricted unpickler
   reads it. The shuffled order is Keras'.
@@ -168,7 +168,7 @@ def load(settings: Settings, kind: loading.DataKind = "auto", words: int = WORDS
     """Load the reviews of that kind; `auto` is real, else synthetic.
 
     Numbering and padding are Keras': 1 starts a review; a word's number is its rank + 3, or 2 if that isn't below
-    `words`. Reviews keep their last `length` numbers; shorter reviews are padded with 0 in front. `words` >= 4, `length` >= 1.
+    `words` (>= 4). Reviews keep their last `length` (>= 1) numbers; shorter reviews are padded with 0 in front.
 
     Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
     """

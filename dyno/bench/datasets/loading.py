@@ -57,7 +57,7 @@ class Fetcher:
         """Download all `remotes` into `folder`, or none of them.
 
         Raises RunFailed (unsupported, dataset_missing) with the address that failed, and DatasetDamaged if an address
-        returns another file than the known one.
+        returns a file other than the known one.
         """
         by_s = time.monotonic() + self.deadline_s
         try:
@@ -100,7 +100,7 @@ class Fetcher:
             yield response
 
     def check(self, url: str) -> None:
-        """Raises RunFailed if the address has another scheme."""
+        """Raises RunFailed if the address has a scheme that isn't allowed."""
         if urlsplit(url).scheme not in self.schemes:
             raise _missing(f"{url}: only {', '.join(sorted(self.schemes))} is allowed")
 

@@ -3,7 +3,7 @@
 UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Dyno uses only stations with their own weather data: some of
 the twelve share data. It ships all hours of these five, one line per signal with name and values, compressed with xz.
 So `auto` is always real, and `sample` means the same values. Dyno uses synthetic data (yearly and daily cycles, fronts
-that pass all stations, noise) only on request. A missing value is NaN until `filled`.
+that pass all stations, noise) only on request. Missing values are NaN until `filled` replaces them.
 """
 
 import hashlib

@@ -46,7 +46,7 @@ class GpuUnit:
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
     """The GPU or slice with NVML's number `index`, by default the first that CUDA_VISIBLE_DEVICES allows.
 
-    Several GPUs of one model ("0-1") form one device with a replica on each; `memory_bytes` is one GPU's. Raises
+    Several GPUs of one model ("0-1") form one device with a replica on each; `memory_bytes` is for one GPU. Raises
     DeviceUnavailable with the reason, also if CUDA_VISIBLE_DEVICES excludes `index`.
     """
     with nvml_session() as nvml:

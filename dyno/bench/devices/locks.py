@@ -62,7 +62,7 @@ def _of_cores(device: Device, settings: Settings) -> list[str]:
 
 
 class DeviceTurn:
-    """A worker's turn on its device. A single waiting worker is first in line and gets the next turn.
+    """A worker's turn on its device. Exactly one of the waiting workers is first in line and gets the next turn.
 
     `clock`: monotonic, in seconds.
     """

@@ -73,7 +73,7 @@ def tpu_facts(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
 
 
 def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = DEV, pci: Path = PCI) -> Device:
-    """All chips of this host as tpu:0; `memory_bytes` is one core's, which holds one replica.
+    """All chips of this host as tpu:0; `memory_bytes` is the memory of one core, which holds one replica.
 
     Raises DeviceUnavailable, whose message lists the sources checked and their content.
     """

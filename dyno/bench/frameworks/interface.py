@@ -42,7 +42,7 @@ def _reject_number(value: object) -> object:
     return value
 
 
-# "auto": the faster setting, by measurement. Client generators reject an enum of several types.
+# "auto": the setting that a measurement finds faster. Client generators reject an enum of several types.
 _JSON_SCHEMA: dict[str, Any] = {"anyOf": [{"const": "auto", "type": "string"}, {"type": "boolean"}]}
 JitCompile = Annotated[Literal["auto", True, False], BeforeValidator(_reject_number), WithJsonSchema(_JSON_SCHEMA)]
 
@@ -281,6 +281,6 @@ class Framework(Protocol):
 
 
 def compiled_total(framework: Framework, model: Any, count: int) -> Callable[[Any], Any]:
-    """The sum of a Keras model's float32 outputs for `count` inputs. JAX would compile it in its first call."""
+    """A compiled sum of a Keras model's float32 outputs for `count` inputs; else JAX compiles it at its first call."""
     outputs = framework.array(np.zeros((count, *model.output_shape[1:])), "float32")
     return framework.compile(lambda values: framework.total(values), outputs)

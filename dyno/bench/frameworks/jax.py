@@ -17,7 +17,7 @@ from dyno.errors import DeviceUnavailable
 
 _UNROLL = 20  # calls of the body per iteration of the loop, to spread the loop's own cost
 _COMPILING = "/jax/core/compile/"  # prefix of JAX' duration events for tracing, lowering and compiling
-# LLVM's optimisation, and on a GPU (an H100) the trials of kernels, take longer than the steps that `plain_step` makes.
+# LLVM's optimisation and, on a GPU (an H100), kernel tuning take longer than the few steps that `plain_step` makes.
 _LITTLE = {"cpu": {"xla_backend_optimization_level": 0}, "gpu": {"xla_gpu_autotune_level": 0}}
 _NOT_CHEAP = 32  # side of a product that XLA's CPU client queues instead of computing immediately
 
@@ -65,7 +65,7 @@ class Jax(KerasFramework):
             raise DeviceUnavailable(f"{replicas} replicas need {replicas} {kind}s; JAX sees {len(devices)}: {devices}")
         self._devices = devices[:replicas]
         if replicas > 1:
-            # For the whole process, so that metrics and the optimiser's variables share the devices of the weights.
+            # Set for the whole process, so that metrics and the optimiser's variables share the devices of the weights.
             distribution = self._keras.distribution
             names = [f"{device.platform}:{device.id}" for device in self._devices]
             distribution.set_distribution(distribution.DataParallel(devices=names, auto_shard_dataset=False))

@@ -247,7 +247,7 @@ class JaxTrainer:
         return self._compiled[size]
 
     def _traced(self, size: int) -> Callable[..., Any]:
-        """Compile steps on batches of a fixed size. Each call sets their number, unless it is always one."""
+        """Compile steps on batches of a fixed size. Each call sets the number of steps, unless it is always one."""
         jax, lax = self._jax, self._jax.lax
         several = self.steps_per_execution > 1 and size == self.batch_size
 

@@ -1,9 +1,9 @@
 """Compile Keras training steps on TensorFlow into graphs, on resident data and on batches from the host.
 
 Plain `model.fit` sometimes ran whole epochs at half speed with an idle processor; this loop never did. Both loops run
-Keras' `train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics. Batches have a fixed
-size, so that TensorFlow chooses kernels for static shapes once. Each replica gathers its share of the batch on its device;
-the optimiser sums the gradients, as in Keras' `fit`.
+Keras' `train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics. Batches have a
+fixed size, so that TensorFlow chooses the kernels for static shapes once. Each replica gathers its share of the batch
+on its device; the optimiser sums the gradients, as in Keras' `fit`.
 
 FLOP are TensorFlow's own count of the products in a traced graph, for every iteration of a loop.
 """

@@ -119,7 +119,7 @@ Summarise = Callable[[CaseSamples, float | None], RunSummary]  # from the sample
 
 @dataclass(frozen=True)
 class SampledCase:
-    """One case with its samples. `first_execution_s` is None for the first case: the run has that figure."""
+    """One case with its samples. `first_execution_s` is None for the first case, whose time is in the run."""
 
     case: Case
     taken: CaseSamples
@@ -139,7 +139,7 @@ def sample_cases(
     frames: FrameWriter,
     framework: Framework,
 ) -> tuple[CaseSamples, list[SampledCase]]:
-    """The run's own samples, with the disturbances of all cases, and every case with its samples.
+    """(the run's own samples with the disturbances of all cases, every case with its samples).
 
     `rule_for`: takes the number of cases that are left and returns the rule of the next case.
     """

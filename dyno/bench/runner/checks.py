@@ -84,8 +84,8 @@ _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
-# A call costs 0.1 ms, so twice the work of a shorter execution takes hardly longer: larger factors come first. But an
-# execution faster than the device allows did no work. Then 2 comes first: a compiler may drop only so little work.
+# A call costs 0.1 ms, so twice the work of a shorter execution takes hardly longer: try larger factors first. An
+# execution faster than the device allows did no work: try factor 2 first, because compilers may drop only small work.
 _CALL_S = 2e-4
 _SPAN = 8  # ratio of the two numbers of executions that confirm that more executions take no longer
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
@@ -166,8 +166,8 @@ class _CaseChecks:
     def _more_executions(self, count: int, execution_s: float) -> None:
         """Compare the time of a sample with `execution_s`, the time of `count` executions.
 
-        A wider span confirms a suspicion, because on a busy host two readings of similar length scatter alike. A few
-        executions may run undisturbed while many can't, so the growth of work that is done becomes clearer.
+        A wider span confirms a suspicion, because on a busy host two readings of similar length scatter alike. With a
+        wider span, work that is really done grows more clearly: a few executions may run undisturbed, but many can't.
         """
         sample_s = self._count * self._single_s
         if count < self._count:
@@ -185,7 +185,7 @@ class _CaseChecks:
         in_time = max(self._count, int(_LONG_S / self._single_s))
         more = max(2 * fewer, min(_SPAN * fewer, in_time))
         few, many = self._reading(fewer), self._reading(more)
-        # Samples of a single execution are further readings of that execution.
+        # If a sample is a single execution, all samples are further readings of it.
         sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf
         return self._confirmed(WorkGrowth(more / fewer, min(sampled_s, few()), many()), few, many)
 
@@ -193,7 +193,7 @@ class _CaseChecks:
         return lambda: self._read(count).execution_s
 
     def _more_work(self) -> str | None:
-        """Grow the work of an execution until it takes longer, or would have to. Returns why the check is undecided."""
+        """Grow the work of an execution until it takes, or must take, longer. Returns why the check is undecided."""
         grown, ceiling = self._subject.grown, peak_fraction.ceiling_per_s(self._device, self._subject.dtype)
         if grown is None:
             return None

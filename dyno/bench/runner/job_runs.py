@@ -1,4 +1,4 @@
-"""Make the runs of one job, one after the other, each in a fresh process. The caller passes observer and folders.
+"""Make the runs of one job, one after the other, each in a new process. The caller passes the observer and the folders.
 
 A job has one spec, or A/B variants with an optional A/A control. In a worker, the heartbeat extends the job's lease,
 and the worker uploads the folders' files. `dyno.bench.run` does neither.
@@ -177,7 +177,7 @@ def run_order(variants: Sequence[Variant]) -> Iterator[Variant]:
 
 
 class Observer(HeartbeatSource, Protocol):
-    """Follows the runs, and may stop them by the result of `beat`. `progress`: the progress of the whole job."""
+    """Observes the runs, and may stop them by the result of `beat`. `progress`: the progress of the whole job."""
 
     progress: JobProgress
 
@@ -196,7 +196,7 @@ class Observer(HeartbeatSource, Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all jobs of a device share. `clock`: monotonic seconds, to which the deadlines of `stop` refer."""
+    """The context that all jobs of a device share. `clock`: monotonic seconds; the deadlines of `stop` refer to it."""
 
     device: Device
     launcher: Launcher
@@ -248,7 +248,7 @@ class JobRuns:
     def _run_once(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
         """Run one runner to its end.
 
-        If its zygote dies first, try a new zygote. If the new zygote can't fork, spawn the runner.
+        If the runner's zygote dies first, try a new zygote. If the new zygote can't fork, spawn the runner.
         """
         ended = self._watch(variant, number, limits)
         if ended.exit.lost and _unforked(ended):
@@ -312,7 +312,7 @@ def time_limit_s(variants: Sequence[Variant], timeout_s: float | None, device: D
 
 
 def _with_overhead(ended: RunEnd, wall_s: float) -> RunEnd:
-    """`ended` with the part of the run's `wall_s` that no other phase covers; see `dyno.models.result.Phases`."""
+    """`ended` with `overhead_s`, the part of `wall_s` that no other phase covers; see `dyno.models.result.Phases`."""
     if ended.record is None:
         return ended
     summary = ended.record.summary

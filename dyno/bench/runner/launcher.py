@@ -250,7 +250,7 @@ class RunnerProcess:
             os.killpg(self.pid, number)
 
     def give_up(self) -> None:
-        """End the zygote, if KILL doesn't end the runner or the zygote doesn't report its end."""
+        """End the zygote, because KILL doesn't end the runner or the zygote doesn't report the runner's end."""
         if self.exit is None:
             self.kill_zygote()
 
@@ -338,13 +338,13 @@ class Launcher:
         return device.model_copy(update={"started_with": "fork" if forks else "spawn", "started_with_reason": reason})
 
     def prepare(self, framework: str) -> None:
-        """Start the zygote, so that the first job doesn't have to wait for the import. Returns before it has loaded."""
+        """Start the zygote early, so that the first job needn't wait for the import. Returns during the import."""
         self._zygote(framework if self.forks(framework)[0] else None)
 
     def start(self, request: runner_protocol.RunRequest) -> RunnerProcess:
         """Start a runner for the request. Its status reports when it has started, or why it hasn't.
 
-        Returns at once, unless the framework has to be proven first.
+        Returns at once, unless the framework needs a self-test first.
         """
         framework = request.spec.framework
         if request.spec.measure.cold_start or not self._forks_proven(framework):

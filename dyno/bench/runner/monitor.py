@@ -60,7 +60,7 @@ class StopSwitch:
         """Request the end by `deadline_s` on the supervisor's clock. A later deadline than the current one has no
         effect.
 
-        The append is atomic. With a comparison before the write, a signal in between could lose its stop.
+        The append is atomic. After a comparison, a write could overwrite the stop of a signal in between.
         """
         self._deadlines_s.append(deadline_s)
         os.eventfd_write(self._fd, 1)
@@ -135,7 +135,7 @@ class RunEnd:
 
 
 class RunnerMonitor:
-    """Monitors one run. `run`: its number in the job, for heartbeats.
+    """Monitors one run. `run`: the run's number in the job, for heartbeats.
 
     `bounds`: limits to check with each heartbeat.
     """

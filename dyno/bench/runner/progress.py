@@ -9,7 +9,7 @@ from dyno.models.result import Phases
 from dyno.models.runner_protocol import ProgressFrame
 
 _LEAST_FRACTION = 0.05  # below it, the first run's startup distorts the ETA (measured: 237 s when 10 s were left)
-_MOST_FRACTION = 0.99  # of a job that isn't done
+_MOST_FRACTION = 0.99  # maximum fraction of a job that isn't done
 _LEAST_ETA_S = 0.1
 _OVERDUE = 0.05  # share of a run's expected time that still remains when the run takes longer than expected
 _TRAINED = ("evaluation", "generation", "warmup", "sampling")  # phases after the training
@@ -98,7 +98,7 @@ class JobProgress:
     def _eta_s(self, within: float, run: int, fraction: float, elapsed_s: float) -> float | None:
         """The remaining time, from a weighted mean of two forecasts of the whole time: by earlier jobs and by this job.
 
-        The weight of this job's forecast is the largest of three shares: time over, runs over, and the training's time.
+        The weight of this job's forecast is the largest share of three: elapsed time, ended runs, the training's time.
         """
         whole_s = self._whole_s(within, run, fraction, elapsed_s)
         weight = max(fraction, run / (run + 1), self._training_s / whole_s if whole_s else 0.0)

@@ -85,8 +85,8 @@ def peak_memory(framework: Framework, kind: str) -> Memory:
 
 
 class PhaseTimer:
-    """Times named blocks. Repeated phases add up; a phase that never ran is null. An inner block counts only as its own
-    phase.
+    """Times named blocks. Repeated phases add up; a phase that never ran is null. The time of an inner block is only in
+    its own phase.
     """
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> None:

@@ -64,7 +64,7 @@ def children_of(pid: int) -> set[int]:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Resident memory of the processes. Memory that several processes share counts for each."""
+    """Resident memory of the processes. Memory that several processes share is counted once for each of them."""
     return sum(int(words[1]) * _PAGE_BYTES for pid in pids if len(words := _text(_PROC / f"{pid}/statm").split()) > 1)
 
 
@@ -117,7 +117,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose parent dies. A fork doesn't inherit this, an exec keeps it."""
+    """Become the parent of descendants whose parent dies. Forks don't inherit this role; an exec keeps it."""
     if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
@@ -206,7 +206,7 @@ _TRANSIENT_ERRNOS = (errno.EAGAIN, errno.ENOMEM)  # out of processes or memory
 
 
 class Zygote:
-    """Serves `control` until it closes, then ends with its children. `fault`: why it can't fork runners."""
+    """Serves `control` until it closes, then ends with its children. `fault`: why the zygote can't fork runners."""
 
     def __init__(self, control: socket.socket, fault: str | None) -> None:
         self._control = control

@@ -30,7 +30,7 @@ class SampleCounts:
         return self.batch * self.steps
 
     def in_all(self, params: TrainingParams) -> float:
-        """Samples of all trainings of a job. An evaluated sample counts as the forward share of a trained sample."""
+        """Samples of all trainings of a job. An evaluated sample counts as a third of a trained sample."""
         tested_per_epoch = self.tested if getattr(params, "target_accuracy", None) is not None else 0
         of_epochs = params.epochs * (self.trained + _FORWARD * (self.validated + tested_per_epoch))
         return params.trials * (of_epochs + _FORWARD * self.tested)

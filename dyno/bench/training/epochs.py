@@ -93,7 +93,7 @@ class Callbacks:
         if params.best_weights:
             made.append(callbacks.ModelCheckpoint(self._best, _MONITOR, save_best_only=True, save_weights_only=True))
         if params.reduce_lr_patience is not None:
-            # Keras' default min_delta of 1e-4 is large for a low loss; EarlyStopping's default is 0.
+            # ReduceLROnPlateau's default min_delta of 1e-4 is large for a low loss; EarlyStopping's default is 0.
             patience = params.reduce_lr_patience
             made.append(callbacks.ReduceLROnPlateau(_MONITOR, factor=_FACTOR, patience=patience, min_delta=0.0))
         if params.early_stopping_patience is not None:

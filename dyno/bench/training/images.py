@@ -62,7 +62,7 @@ def judge_images(
 
 
 def _described(data: image_sets.Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
-    """Label and prediction by number and by name; `probability` is the predicted class's."""
+    """Label and prediction by number and by name; `probability` is that of the predicted class."""
     label, best = int(data.test_labels[index]), int(probabilities[index].argmax())
     return {
         "index": index,

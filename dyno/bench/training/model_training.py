@@ -3,9 +3,9 @@
 A workload provides a `Plan`: how to make its model, the training data, and how to evaluate it. `Epochs` runs the
 epochs with Keras' own callbacks. Further trials differ only in their seed.
 
-`jit_compile` "auto" measures both settings and uses the faster setting, on TensorFlow only; JAX compiles every step,
-PyTorch none. Run 0 of a job measures on a separate model, and the other runs reuse its choice. On a CPU a small batch
-is enough and limits XLA's compilation and slow convolutions to seconds. It leads to the same choice as a full batch. On
+`jit_compile` "auto" measures both settings and uses the faster setting, on TensorFlow only. JAX compiles every step,
+PyTorch compiles none. Run 0 of a job measures on a separate model, and the other runs reuse its choice. On a CPU a
+small batch leads to the same choice as a full one, and limits XLA's compilation and slow convolutions to seconds. On
 two Zen cores `mnist_cnn` with XLA took 15 x as long at batch 32 (23 and 345 ms per step) and 11 x at batch 1024
 (0.63 and 7.1 s). An accelerator gets the full batch, because it finishes a small batch before the host has started the
 operations.
@@ -294,7 +294,7 @@ class ModelTraining:
             self._jit = choose_jit(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
-        # Whether executions are part of the full training: only before `complete`. All others are only timed.
+        # Whether executions are part of the full training, until `complete` ends it. All others are only timed.
         self._trains = context.run == 0 and params.train == "full"
         self._losses = self._new_losses()
         self._training: Training | None = None
@@ -386,7 +386,7 @@ class ModelTraining:
         return self._training is not None and result_checks.loss_rising(self._training) is not None
 
     def _against_new_weights(self, training: Training) -> list[ResultWarning]:
-        """LOSS_RISING, if a loss is far above the loss of a model with new weights, which learns nothing."""
+        """LOSS_RISING, if a loss is far above the loss of a model with new weights, which has learned nothing."""
         highest = [epoch.loss for epoch in training.epochs] + [trial.highest_loss or 0.0 for trial in training.trials]
         start = self._loss_of_new_weights()
         rising = result_checks.loss_diverged(start, max(*highest, self._losses.highest))

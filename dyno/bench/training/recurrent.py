@@ -203,6 +203,6 @@ class RecurrentTraining:
         ]
 
     def build(self, params: RecurrentParams, context: contract.BuildContext) -> contract.Built:
-        """Its FLOP count is per sample, because a framework may make fewer steps per execution than requested."""
+        """FLOP are counted per sample, because a framework may make fewer steps per execution than requested."""
         plan = replace(self.plan(params, context), flops_per_sample=self.cost(params).flops_per_sample)
         return ModelTraining(params, plan, context)

@@ -45,7 +45,7 @@ class StepCounter:
         return cls(_made(model), fingerprints(model))
 
     def miscounted(self, model: Any) -> ResultWarning | None:
-        """A warning if the optimiser made more or fewer steps. Steps skipped for infinite gradients are allowed."""
+        """A warning if the optimiser's steps differ from `counted`. Skips for infinite gradients are allowed."""
         made = _made(model) - self.made_before
         scaled = hasattr(model.optimizer, "inner_optimizer")
         skipped = _SKIPPED + int(_SKIPPED_SHARE * self.counted) if scaled else 0
@@ -59,10 +59,10 @@ class StepCounter:
 
 
 class StepLosses:
-    """The running losses of one model's steps, on batches of `batch_size`. `trained`: with another job's weights.
+    """The running losses of one model's steps, on batches of `batch_size`. `trained`: with weights of another job.
 
-    `start`: the loss before the first step; None if the first call made several steps, for a small batch, and for a
-    `trained` model, whose loss on a batch comes mostly from a few wrong samples.
+    `start`: the loss before the first step; None if the first call made several steps, if the batch is small, or if the
+    model is `trained`: then a batch's loss comes mostly from a few wrong samples.
     """
 
     def __init__(self, batch_size: int, *, trained: bool = False) -> None:

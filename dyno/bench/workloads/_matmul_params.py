@@ -134,7 +134,7 @@ class MatmulParams(contract.Params):
     def on(self, device: Device | None) -> Self:
         """These params with the `repeats` that hide the cost of a call at the device's expected speed.
 
-        It is one of only three numbers, so that devices of one model get the same number despite different clocks.
+        `repeats` is one of three numbers, so that devices of one model get the same number despite different clocks.
         """
         if self.repeats is not None:
             return self

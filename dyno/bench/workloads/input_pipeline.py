@@ -1,6 +1,6 @@
 """Measure the cost of a training's input pipeline: the same step, fed by a pipeline or with a resident batch.
 
-The pipeline works like a training's that reads files. It shuffles the images for each epoch, decodes stored files,
+The pipeline works like in a training that reads files. It shuffles the images for each epoch, decodes stored files,
 scales pixels to 0 to 1, stacks a batch on the host and copies it to the device. `fed` takes every batch from the
 pipeline; `resident` reuses one batch in device memory. Both read the loss of each step back before they take the next
 batch, so a training that overlaps a step with the next copy may pay less. With `file_scale` the files hold images
@@ -338,7 +338,7 @@ class FedTraining:
     def _shares(self) -> tuple[float, float]:
         """(share of the fed steps' time spent waiting, share of the cores' time spent making batches).
 
-        Both include the warm-up, but the first call, which may compile, only if there is no other call.
+        Both include the warm-up. The first call may compile, so it is included only if there is no other call.
         """
         counted = self._calls[1:] or self._calls
         took_s = sum(call.took_s for call in counted)
@@ -436,7 +436,7 @@ class InputPipelineParams(contract.Params):
 
     @property
     def as_training(self) -> ImageParams:
-        """The equivalent params of the training workload."""
+        """The equivalent params of the network's training workload."""
         return ImageParams(
             batch_size=self.batch_size, train_samples=self.train_samples, test_samples=1, data=self.data, epochs=1
         )

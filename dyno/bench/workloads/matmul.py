@@ -39,7 +39,7 @@ from dyno.errors import RunFailed
 from dyno.models.device import Device
 from dyno.models.result import Precision, ResultWarning
 
-_ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors are absent or scatter too much to identify a precision
+_ENOUGH_ELEMENTS = 1024  # with fewer, a product may be exact, or its errors scatter too much to identify a precision
 # With fewer values, such as an int8 row of eight, half may be equal by chance in one of thousands of operands.
 _ENOUGH_VALUES = 64
 
@@ -116,7 +116,7 @@ class Chain:
         return None
 
     def verify(self) -> contract.Verification:
-        """Check the chain's output against float64, and in the first run its precision by one more product.
+        """Check the chain's output against float64; in the first run, a single product identifies the precision.
 
         Later runs execute the same kernels: a coarser precision would exceed the tolerance of their chains.
         """
@@ -320,7 +320,7 @@ def _large_odd(count: int, random: np.random.Generator) -> Int8:
 class IntegerDispatch(Dispatch):
     """See `Dispatch`. Element (0, 0) of each product is a large odd number that float32 sums can't represent.
 
-    It sums products of different large odd numbers: an operand may have no other row, and equal values are degenerate.
+    It is a sum over many different large odd numbers: operands may have no other row, and equal values are degenerate.
     """
 
     by_xla = frozenset({"jax", "tensorflow"})

@@ -2,7 +2,7 @@
 
 The signals come from five stations. GRU 512 that returns sequences, Dense 3 sigmoid (temperature, wind speed and
 pressure of one station), windows of 1344 hours, targets 24 hours ahead, all in units of the training hours' range;
-RMSprop, mean squared error without the first 50 steps. A window may start at any training hour and takes
+RMSprop, mean squared error without the first 50 steps. Windows may start at any training hour and take
 no further memory. Results are evaluated on forecasts of held-out hours.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (6·units·(signals + units) + 2·units·3), the
@@ -75,7 +75,7 @@ def series(data: weather.Weather, horizon: int) -> Series:
 
 
 def loss_after(keras: Any, warmup_steps: int) -> Any:
-    """The mean squared error without the first steps of each window, when the model has seen little input.
+    """The mean squared error without the first steps of each window, where the model has seen little input.
 
     A saved model's configuration calls it `dyno>MseAfterWarmup`.
     """

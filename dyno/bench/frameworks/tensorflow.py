@@ -127,7 +127,7 @@ class TensorFlow(KerasFramework):
         return counted_flops(compiled.graph)  # type: ignore[attr-defined]
 
     def traced(self) -> Sequence[str]:
-        """Without XLA's compilations: one at a function's first run, others for new shapes, which signatures exclude."""
+        """Without XLA's compilations: at a function's first run, and for new shapes, which fixed signatures exclude."""
         from tensorflow.python.eager import context
 
         names: set[str] = context.context().list_function_names() - self._names

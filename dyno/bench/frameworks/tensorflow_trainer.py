@@ -64,7 +64,7 @@ def _of_product(graph: Any, operation: Any) -> float | None:
     from tensorflow.python.util import deprecation
 
     try:
-        with deprecation.silence():  # TensorFlow itself calls a deprecated function, which would fill each job's log
+        with deprecation.silence():  # TensorFlow's own call of a deprecated function would appear in each job's log
             value = ops.get_stats_for_node_def(graph, operation.node_def, "flops").value
     except (AssertionError, TypeError, ValueError):  # a shape that is unknown before the graph runs
         return None

@@ -1,6 +1,6 @@
 """Measure the cost of a training's input pipeline: the same step, fed by a pipeline or with a resident batch.
 
-The pipeline works like in a training that reads files. It shuffles the images for each epoch, decodes stored files,
+The pipeline works as in a training that reads files. It shuffles the images for each epoch, decodes stored files,
 scales pixels to 0 to 1, stacks a batch on the host and copies it to the device. `fed` takes every batch from the
 pipeline; `resident` reuses one batch in device memory. Both read the loss of each step back before they take the next
 batch, so a training that overlaps a step with the next copy may pay less. With `file_scale` the files hold images

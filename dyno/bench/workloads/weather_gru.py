@@ -3,7 +3,7 @@
 The signals come from five stations. GRU 512 that returns sequences, Dense 3 sigmoid (temperature, wind speed and
 pressure of one station), windows of 1344 hours, targets 24 hours ahead, all in units of the training hours' range;
 RMSprop, mean squared error without the first 50 steps. Windows may start at any training hour and take
-no further memory. Results are evaluated on forecasts of held-out hours.
+no further memory. The evaluation uses forecasts of held-out hours.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (6·units·(signals + units) + 2·units·3), the
 forward pass and twice as much for the gradients; 6.6 GFLOP. By convention the count includes the gradient with respect

@@ -255,7 +255,7 @@ class _CaseChecks:
         return self._read(count, execute).execution_s / count
 
     def _confirmed(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> WorkGrowth:
-        """Unless the time grew at once, alternate both readings and keep the best of each until it grows or rounds end."""
+        """If the time hasn't grown, alternate both readings and keep the best of each until it grows or rounds end."""
         if growth.grew:
             return growth
         began_s, confirmed, done = time.perf_counter(), growth, 0

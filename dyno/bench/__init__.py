@@ -19,7 +19,7 @@ __all__ = list(_EXPORTS)
 
 
 def __getattr__(name: str) -> Any:
-    """Import at first use: most modules below need only their own neighbours."""
+    """Import at first use: most modules of this package need only a few of the others."""
     if name in _EXPORTS:
         return getattr(import_module("dyno.bench.bench"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

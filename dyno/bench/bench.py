@@ -42,7 +42,7 @@ from dyno.settings import Settings, load_settings
 OnProgress = Callable[[Progress], object]
 OnWait = Callable[[Holder], object]
 _REPORT_EVERY_S = 0.25
-_LOOK_AGAIN_S = 0.1  # at the locks of a device that another process uses
+_LOOK_AGAIN_S = 0.1  # between two attempts to lock a device that another process uses
 # Fields that need a service, and why.
 _NEEDS_SERVICE = {
     "webhook": "a service sends webhooks",
@@ -69,8 +69,8 @@ def run(
 ) -> Result:
     """The result of one spec on a device of this host: "cpu", "cpu:0-1", "gpu:0", "tpu" …
 
-    The same document as a service's, without a comparison with earlier results. Several specs on one device are faster
-    with `Bench`. Raises the errors of `Bench` and `Bench.run`. Ctrl-C ends the runs.
+    The document is the same as a service's, without a comparison with earlier results. `Bench` is faster for several
+    specs on one device. Raises the errors of `Bench` and `Bench.run`. Ctrl-C ends the runs.
     """
     with Bench(device, on_wait=on_wait) as bench:
         return bench.run(spec, on_progress=on_progress, artifacts=artifacts)
@@ -81,7 +81,7 @@ class Bench:
 
     The constructor raises DeviceUnavailable, FrameworkMissing and WorkloadFault. The calling program may have imported
     any framework: runs have their own processes. While another process measures on the device, `run` waits, and calls
-    `on_wait` with the holder of the device. `device` has its peaks from the first run on.
+    `on_wait` with the holder of the device. `device` has its peaks after the first run.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Bench:
         on_progress: OnProgress = lambda progress: None,
         artifacts: Path | str | None = None,
     ) -> Result:
-        """The result of the spec. `artifacts`: a folder for the job's files, which are deleted without it.
+        """The result of the spec. `artifacts`: a folder for the job's files; without a folder they are deleted.
 
         Raises InvalidSpec and UnknownWorkload before anything runs, and RunFailed with the last output of a run.
         """
@@ -134,7 +134,7 @@ class Bench:
             return self._measured(resolved, files, on_progress)
 
     def check(self, resolved: ResolvedSpec) -> None:
-        """Raises InvalidSpec if the device, or what is installed here, can't run the spec."""
+        """Raises InvalidSpec if the device, or the software installed here, can't run the spec."""
         device, spec = self.device, resolved.spec
         errors = [*resolved.check_units(device), *resolved.refusals(device)]
         if spec.device != DeviceSelector() and not fits(spec.device, device):
@@ -169,7 +169,7 @@ class Bench:
         return result.model_copy(update={"artifacts": kept, "warnings": sorted_warnings([*result.warnings, *warnings])})
 
     def _prepare(self) -> None:
-        """Before the first run, measure the peaks and find out whether runs can be forked, like a worker."""
+        """Before the first run, measure the peaks and test whether runners can be forked, as a worker does."""
         if self._is_prepared:
             return
         peak = measured_peaks(self._launcher, self.device, lock_paths(self.device, self._settings))
@@ -179,7 +179,7 @@ class Bench:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Hold the device for this process alone, as long as the block lasts."""
+        """Lock the device for this process during the block."""
         turn, reported = DeviceTurn(self.device, self._settings), None
         try:
             while not isinstance(holder := turn.take(), HeldLocks):
@@ -194,7 +194,7 @@ class Bench:
 
 
 def resolve_here(spec: Mapping[str, JsonValue] | Spec, workloads: Mapping[str, Any] | None = None) -> ResolvedSpec:
-    """The spec with its defaults. Raises UnknownWorkload, and InvalidSpec, also for fields that need a service."""
+    """The spec with its defaults. Raises UnknownWorkload or InvalidSpec. Fields that need a service are invalid."""
     if not isinstance(spec, Spec):
         if not isinstance(spec, Mapping):
             raise InvalidSpec([FieldError("", "not-an-object", "a spec is a mapping of fields")])
@@ -240,7 +240,7 @@ class LocalFiles:
     def keep(self) -> tuple[list[Artifact], list[ResultWarning]]:
         """Copy the files of run 0 to the folder that keeps them; their addresses have the scheme `file:`.
 
-        The measurement is made by then, so a file that can't be kept is a warning.
+        The measurement is complete by then, so a file that can't be kept only causes a warning.
         """
         kept, lost = list[Artifact](), list[JsonValue]()
         written = [] if self._kept is None else sorted((self.scratch / "artifacts").iterdir())

@@ -30,7 +30,7 @@ class Params(Model, strict=True):
     Validation is strict: "4096", 1.0 and true aren't integers.
     """
 
-    untimed: ClassVar[frozenset[str]] = frozenset()  # fields that don't change what a sample times
+    untimed: ClassVar[frozenset[str]] = frozenset()  # fields that don't change the work that a sample times
     how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not how much of it
 
     @classmethod
@@ -60,15 +60,15 @@ class Params(Model, strict=True):
         return True
 
 
-_WARMUP = 1.25  # time of warm-up and samples over the time of the samples
-_CALIBRATION_S = 1.0  # to find the length of a sample, and for the target
+_WARMUP = 1.25  # ratio of the time of warm-up and samples to the time of the samples
+_CALIBRATION_S = 1.0  # additional time to calibrate the length of a sample
 _SAMPLE_S = 0.1  # the minimum length of a sample
 _ONCE_S = 2.0  # the maximum time of the first run's checks, which start and execute the work again
 _CHECKED = 4  # executions in these checks
 
 
 def sampling_s(execution_s: float, measure: Measure) -> float:
-    """Time of the warm-up and samples of one case in one run, if the spec says how long a run samples."""
+    """Time of one case's warm-up and samples in one run, for a spec that sets how long a run samples."""
     samples_s = _WARMUP * measure.least_samples * max(execution_s, _SAMPLE_S)
     return min(max(samples_s, measure.least_s + _CALIBRATION_S), measure.longest_s + execution_s)
 
@@ -82,7 +82,7 @@ class Estimate:
     """
 
     start_s: float
-    memory_bytes: int  # peak, of host memory on a CPU and of device memory elsewhere
+    memory_bytes: int  # peak: of host memory on a CPU, else of device memory
     train_s: float = 0.0
     executions_s: tuple[float, ...] = ()
 
@@ -108,7 +108,7 @@ class Estimate:
         return self.runs(measure) * self.run_s(measure) + self.train_s + checks_s
 
     def _samples_s(self, samples: int) -> float:
-        """The time of `samples` samples of every case, which begins with a calibration."""
+        """The time of a calibration and `samples` samples, for every case."""
         return math.fsum((1 + samples) * max(time_s, _SAMPLE_S) for time_s in self.executions_s)
 
 
@@ -122,13 +122,13 @@ def metric_name(loop: Loop, percentile: str, case: str = "") -> str:
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """A metric computed from the time of one execution: value = work / time if better is higher, else time / work.
+    """A metric computed from the time of one execution: value = work / time if higher is better, else time / work.
 
     `amount` names an entry of the run's `amounts` (an amount of work): value = time / work x amounts[amount].
     `loop`: every run times single calls in a closed or an open loop; see `LATENCIES`.
     `once`: run 0 alone reports the figure, in `figures` under the metric's name, so it has no interval. `each_run`:
-    every run reports the figure there. `against` names another case: the metric is the run's own time divided by this
-    case's time, for the same amount of work.
+    every run reports the figure there. `against` names another case: the metric is the run's own time divided by the
+    time of that case, for the same amount of work.
     """
 
     name: str
@@ -151,7 +151,7 @@ _LOOPS: dict[Loop, str] = {
     "closed": "one call after the other",
     "open": "calls that arrive at random, at `rate_per_s`, from their arrival on",
 }
-# Metrics of workloads whose executions are calls that a caller waits for. Their params may have a `rate_per_s`.
+# Metrics of workloads whose executions are calls with a waiting caller. Params of such workloads may have `rate_per_s`.
 LATENCIES = tuple(
     MetricSpec(metric_name(loop, name), "s", "lower", f"Latency of a call, {name[1:]}th percentile: {how}", loop=loop)
     for loop, how in _LOOPS.items()
@@ -163,7 +163,7 @@ RatePerS = Annotated[float, Field(gt=0, le=1e6)]
 
 @dataclass
 class Verification:
-    """The findings of the checks after sampling, and the inputs of metrics besides the samples."""
+    """The findings of the checks after sampling, and the inputs that metrics need in addition to the samples."""
 
     warnings: list[ResultWarning] = field(default_factory=list)
     verified: frozenset[str] = frozenset()  # the codes of dyno.bench.measure.warnings.OUTPUT_CODES that were checked
@@ -173,8 +173,8 @@ class Verification:
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
     figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once and each_run; by metric name
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
-    flops: float | None = None  # of one execution as it ran, if the params alone don't decide it
-    params: dict[str, JsonValue] = field(default_factory=dict)  # values that ran, if other values were possible
+    flops: float | None = None  # FLOP of one execution, if the params alone don't decide them
+    params: dict[str, JsonValue] = field(default_factory=dict)  # the values used for params that the spec left open
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class BuildContext:
 
     framework: Framework
     seed: int
-    run: int  # run 0 trains in full, if the job does
+    run: int  # number of the run; a job's full training, if any, is in run 0
     cores: int
     phase: Callable[[str], Any]
     report: Callable[[str, int, int | None, str], None]  # phase, completed, total, unit; cheap enough to call often
@@ -198,7 +198,7 @@ class BuildContext:
 class Built(Protocol):
     """A workload that is ready to be timed in this process."""
 
-    work: float  # FLOP (throughput workloads) or samples (training) in one execution
+    work: float  # amount of work in one execution: FLOP (throughput workloads) or samples (training)
 
     def compile(self) -> None:
         """Trace into a graph without executing it (see `Framework.compile`)."""
@@ -213,13 +213,13 @@ class Built(Protocol):
         """Check the timed output. Called once, after the last sample."""
 
 
-# Factor of the work in one execution -> a function like `execute`, or None if the work can't be scaled by the factor.
+# Maps a factor for the work in one execution to a function like `execute`, or to None if the work can't be scaled.
 Grown = Callable[[float], Callable[[int], None] | None]
 
 
 @runtime_checkable
 class Growable(Protocol):
-    """A `Built` that can compile more or less work. Work that a compiler removed takes no longer when it grows."""
+    """A `Built` that can compile more or less work. If a compiler removed the work, more work takes no longer."""
 
     def grown(self, times: float) -> Callable[[int], None] | None:
         """A function like `execute` with `times` the work in each execution, compiled anew and not yet executed.
@@ -257,7 +257,7 @@ class Case:
 
 @runtime_checkable
 class HasCases(Protocol):
-    """A `Built` with several `cases`. `execute` runs the first; the other cases follow, each sampled in full."""
+    """A `Built` with several `cases`. `execute` runs the first case; the other cases follow, each sampled in full."""
 
     cases: Sequence[Case]
 
@@ -286,9 +286,9 @@ class Smoke:
 
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     on_jax: Mapping[str, JsonValue] = field(default_factory=dict)  # params that differ on JAX
-    details: frozenset[str] = frozenset()  # keys
-    artifacts: frozenset[str] = frozenset()  # names
-    warnings: frozenset[str] = frozenset()  # codes
+    details: frozenset[str] = frozenset()  # required keys
+    artifacts: frozenset[str] = frozenset()  # required names
+    warnings: frozenset[str] = frozenset()  # required codes
 
 
 @dataclass(frozen=True)
@@ -310,21 +310,21 @@ class Workload:
     frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
     datasets: tuple[str, ...] = ()  # modules of dyno.bench.datasets for training or evaluation
     replicable: bool = False  # whether it can run on several devices that share a batch evenly
-    executions: Callable[[Any], str] = lambda params: "execution"  # in words, if the run's details don't describe it
+    executions: Callable[[Any], str] = lambda params: "execution"  # a description, if the run's details have none
     refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # unsupported params on a device
     metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # if the params decide what is measured
     cases_of: Callable[[Any], tuple[str, ...]] = lambda params: ()  # the names of a run's cases; see `HasCases`
     smoke: Smoke = field(default_factory=Smoke)
-    # Params for `make workloads`: minutes on two cores, for a stable time and an accuracy above chance.
+    # Params for `make workloads`: a job of minutes on two cores, with a stable time and an accuracy above chance.
     bench: Mapping[str, JsonValue] = field(default_factory=dict)
-    options: str = ""  # its options and outputs, for the table in docs/workloads.md
+    options: str = ""  # the workload's options and outputs, for the table in docs/workloads.md
 
     def metrics_for(self, params: Any) -> tuple[MetricSpec, ...]:
         """The metrics of a job with these params. Their names are in `metrics`."""
         return self.metrics if self.metrics_of is None else self.metrics_of(params)
 
     def sampled_for(self, params: Any) -> list[MetricSpec]:
-        """The sampled metrics, then a copy of each for every case, under the case's name."""
+        """The sampled metrics, then a copy of each for every case, named after the case."""
         specs = [spec for spec in self.metrics_for(params) if spec.sampled]
         return [
             *specs,
@@ -332,11 +332,11 @@ class Workload:
         ]
 
     def untimed_for(self, metric: str) -> frozenset[str]:
-        """The params that don't change `metric`, which may be a case's: none for a metric that isn't sampled."""
+        """The params that don't change `metric` (a name, perhaps with a case); empty if the metric isn't sampled."""
         return self.params.untimed if self.samples(metric) else frozenset()
 
     def samples(self, metric: str) -> bool:
-        """Whether `metric`, which may be a case's, is sampled."""
+        """Whether `metric` (a name, perhaps with a case) is sampled."""
         candidates = [spec for spec in self.metrics if f"{metric}_".startswith(f"{spec.name}_")]
         longest = max(candidates, key=lambda spec: len(spec.name), default=None)
         return longest is not None and longest.sampled
@@ -370,7 +370,7 @@ class ResolvedSpec:
     def can_run(self, device: Device) -> bool:
         """Whether the device has enough units and memory and the workload doesn't refuse it.
 
-        The estimated time doesn't count, because it is only accurate to a factor of about 3.
+        Ignores the estimated time, which is only accurate to a factor of about 3.
         """
         if self.check_units(device) or self.refusals(device):
             return False

@@ -1,7 +1,7 @@
-"""Estimate time and memory for all workloads, and raise the warnings that follow.
+"""Estimate time and memory for all workloads, and warn about specs before they run.
 
-Admission uses both before it queues a job. They cover a device's speed, the sampling time, the memory of all replicas,
-and warnings about batch sizes, layer widths and data.
+Admission uses the estimates and the warnings before it queues a job. Estimates cover a device's speed, the sampling
+time and the memory of all replicas. Warnings concern batch sizes, layer widths and data.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from dyno.bench.measure.warnings import warning
 from dyno.models.device import Device
 from dyno.models.result import ResultWarning
 
-RUNTIME_BYTES = 700_000_000  # a framework and Keras imported, on a CPU host; measured 690 MB (TensorFlow), 320 MB (JAX)
+RUNTIME_BYTES = 700_000_000  # an imported framework and Keras on a CPU host; measured 690 MB (TensorFlow), 320 MB (JAX)
 # The framework builds and traces the model again for each additional virtual device. Measured on two busy cores: 1 to
 # 5 s (TensorFlow, small trainings), 0 s (JAX).
 _REPLICA_S = 2.0
@@ -47,7 +47,7 @@ def rate_flop_per_s(device: Device, dtype: str, reached: float, assumed: Mapping
 
 
 def speed_up(device: Device, replicas: int) -> int:
-    """The speed of `replicas` devices over one: accelerators compute in parallel, virtual devices share a processor."""
+    """Speed-up of `replicas` devices: accelerators compute in parallel, virtual devices share a processor."""
     return 1 if device.driven_as == "cpu" else replicas
 
 
@@ -57,10 +57,10 @@ def replicas_s(device: Device, replicas: int) -> float:
 
 
 def held_bytes(device: Device, replicas: int, *, once: int, per_replica: int, shared: int) -> int:
-    """Peak memory: `once` on the host, `per_replica` on each, `shared` divided evenly among the replicas.
+    """Peak memory: `once` on the host, `per_replica` on each replica, `shared` divided evenly among the replicas.
 
-    On a CPU the result is the total, including the framework. Elsewhere it is the memory of the fullest accelerator.
-    There `once` counts too, because the transfer of data to the device makes a second copy.
+    On a CPU the result is the total, including the framework. Otherwise it is the memory of the fullest accelerator,
+    including `once`, because the transfer of data to the device makes a second copy.
     """
     if device.driven_as == "cpu":
         return once + replicas * per_replica + shared + RUNTIME_BYTES
@@ -68,7 +68,7 @@ def held_bytes(device: Device, replicas: int, *, once: int, per_replica: int, sh
 
 
 def data_warnings(kind: DataKind, what: str = "accuracy isn't comparable with the reference") -> list[ResultWarning]:
-    """Warn about `sample` and `synthetic` data; `what` states the consequence. The worker judges `auto` itself."""
+    """Warn about `sample` and `synthetic` data; `what` states the consequence. For `auto`, the worker decides."""
     if kind not in ("sample", "synthetic"):
         return []
     return [warning("SYNTHETIC_DATA", f"The spec requests {kind} data, so {what}.")]

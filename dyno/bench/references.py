@@ -6,7 +6,7 @@ from dyno.models.result import Reference
 
 CPU, GPU = "CPU (Colab)", "GPU (Colab)"
 TPU = "TPU (Colab)"  # version not stated; Colab offered v2 boards then
-TPU_V2 = "TPU v2 board (Colab)"  # stated by LABORATORY only
+TPU_V2 = "TPU v2 board (Colab)"  # only LABORATORY states the version
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Article:
     year: str
 
     def figure(self, hardware: str, metric: str, value: float | None, unit: str, doubt: str | None = None) -> Reference:
-        """A figure from the article. `hardware` is in the article's words; `value` is None if it reports no value."""
+        """A figure from the article. `hardware` is in the article's words; `value` is None if none is reported."""
         return Reference(
             title=self.title, year=self.year, hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt
         )

@@ -1,7 +1,7 @@
 """Find the workloads, and validate the params of a spec.
 
 Every module in `dyno.bench.workloads` and in DYNO_WORKLOADS_DIR is a workload, named after its file. The registry skips
-modules whose name starts with an underscore. To add a workload, add a file. A broken file stops the start.
+modules whose name starts with an underscore. To add a workload, add a file. A broken file prevents the start.
 """
 
 import importlib
@@ -50,7 +50,7 @@ def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
 
 __all__ = ["check_replicas", "fill_defaults", "find", "registry", "resolve", "validate_params", "workload"]
 
-_PACKAGE = "dyno_workloads"  # of the files in DYNO_WORKLOADS_DIR
+_PACKAGE = "dyno_workloads"  # the package of the files in DYNO_WORKLOADS_DIR
 
 
 @cache
@@ -61,7 +61,7 @@ def bundled() -> Mapping[str, Workload]:
 
 @cache
 def registry() -> Mapping[str, Workload]:
-    """Every workload by name. Raises WorkloadFault, which lists every fault of every file and stops the start."""
+    """Every workload by name. Raises WorkloadFault, which lists all faults of all files and prevents the start."""
     dynos_own = bundled()
     if (folder := load_settings().workloads_dir) is None:
         return dynos_own
@@ -69,7 +69,7 @@ def registry() -> Mapping[str, Workload]:
 
 
 def _found_in(folder: Path, taken: Mapping[str, Workload]) -> Mapping[str, Workload]:
-    """The workloads of DYNO_WORKLOADS_DIR. They are modules of a separate package, so they can't hide Dyno's."""
+    """The workloads of DYNO_WORKLOADS_DIR. They are modules of a separate package, so they can't hide Dyno's own."""
     if not folder.is_dir():
         raise errors.WorkloadFault(f"DYNO_WORKLOADS_DIR: {folder} is not a folder")
     package = ModuleType(_PACKAGE)
@@ -79,7 +79,7 @@ def _found_in(folder: Path, taken: Mapping[str, Workload]) -> Mapping[str, Workl
 
 
 def workload(name: str, workloads: Mapping[str, Workload] | None = None) -> Workload:
-    """The workload called `name`, of all or of `workloads`. Raises UnknownWorkload, which lists their names."""
+    """The workload called `name`, in `workloads` if given. Raises UnknownWorkload, which lists the known names."""
     by_name = registry() if workloads is None else workloads
     try:
         return by_name[name]
@@ -88,7 +88,7 @@ def workload(name: str, workloads: Mapping[str, Workload] | None = None) -> Work
 
 
 def find(folders: Iterable[Path], package: str, *, taken: Collection[str] = ()) -> Mapping[str, Workload]:
-    """The workloads in `folders`, imported as modules of `package`. Raises WorkloadFault, also for `taken` names."""
+    """The workloads in `folders`, imported as modules of `package`. Raises WorkloadFault, also for names in `taken`."""
     by_name: dict[str, Workload] = {}
     faults: list[str] = []
     for name in sorted(module.name for module in pkgutil.iter_modules(str(folder) for folder in folders)):

@@ -1,12 +1,12 @@
 """Read CIFAR-10: 32 x 32 colour photographs in ten classes. A. Krizhevsky, 2009; no licence, so Dyno ships no sample.
 
 Dyno searches for the published batches in `<data_dir>/cifar10/`, then in Keras' cache: binary or pickled, as single
-files, compressed files or the published archive. Damaged files are an error. Without batches `auto` is synthetic.
+files, compressed files or the published archive. Damaged files are an error. Without batches, `auto` is synthetic.
 
 A binary batch is a series of records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row.
 Pickled batches hold the same data in the same order, so the SHA-256 of the records identifies a batch in any form. Dyno
-reads a pickle only if its MD5 is a published file's. Some training batches and part of the test batch may be missing;
-`origin.note` lists the present ones.
+reads a pickle only if its MD5 is that of a published file. Some training batches and part of the test batch may be
+missing; `origin.note` lists the present ones.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ def _records(path: Path, content: bytes) -> bytes:
     """Binary records as they are, or converted from a pickled batch, whose file name has no suffix."""
     if ".bin" in path.name:
         return content
-    # Two files with one MD5 can be made, but no known method makes a file for a given MD5.
+    # Anyone can make two files with the same MD5, but no known method makes a file with a given MD5.
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 != PUBLISHED_PICKLES.get(path.name):
         raise DatasetDamaged(f"{path}: not CIFAR-10's published {path.name}: md5 {md5}")

@@ -1,6 +1,6 @@
 """Read Fashion-MNIST, 28 x 28 pictures of clothes: the real data set if available, else the shipped sample.
 
-Search order: the four original files in `<data_dir>/fashion-mnist/`, then in Keras' cache, the shipped sample. A
+Search order: the original four files in `<data_dir>/fashion-mnist/`, these in Keras' cache, the shipped sample. A
 damaged, incomplete or different data set is an error. H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; MIT.
 """
 

@@ -1,4 +1,4 @@
-"""Define what the image data sets share: their arrays, the four idx files, and synthetic images.
+"""Shared code of the image data sets: their arrays, the four idx files, and synthetic images.
 
 MNIST and Fashion-MNIST have four gzipped idx files with the same names and shapes; their SHA-256 tells them apart. The
 search skips a folder with none of the four. A folder with some of them, a damaged file, or a file of another data set,
@@ -51,7 +51,7 @@ class Images:
         )
 
 
-_SHIFTS = range(-2, 3)  # pixels, each way
+_SHIFTS = range(-2, 3)  # pixels, in both directions
 _BLOCK = 4  # pixels of a pattern's squares
 _BRIGHT, _NOISE = np.uint8(128), np.uint8(127)  # brightness of a pattern's squares; maximum noise of any pixel
 _AT_ONCE = 4096  # images per step, which limits the additional memory
@@ -119,7 +119,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class IdxSet:
-    """`published`: SHA-256 of each file as its authors published it, and of Keras' copy if that is a single file.
+    """`published`: SHA-256 of each file as its authors published it, and of Keras' copy if Keras has a single file.
 
     `sizes_bytes`: the sizes of the four FILES, which are also available at `address`.
     """

@@ -1,10 +1,10 @@
 """Read IMDB film reviews, positive or negative: 25,000 + 25,000, as word ranks. Maas et al., ACL 2011.
 
-The authors state no licence, so Dyno ships no sample. It searches for real files in `<data_dir>/imdb/`, then in Keras'
+The authors state no licence, so Dyno ships no sample. Dyno looks for real files in `<data_dir>/imdb/`, then in Keras'
 cache. Damaged or incomplete files are an error. Without real files `auto` is synthetic: it draws words by rank, and
-some words lean to positive or negative. Dyno reads word ranks, not texts:
+some words are more frequent in positive or in negative reviews. Dyno reads word ranks, not texts:
 
-- `imdb.npz`, Keras' own: arrays of lists, which NumPy pickles. Its SHA-256 must match, and the restricted unpickler
+- `imdb.npz`, Keras' own: arrays of lists, pickled by NumPy. Its SHA-256 must match, and the restricted unpickler
   reads it. The shuffled order is Keras'.
 - `imdb_sequences.npz`: flat word ranks and the offsets of the reviews, without pickles.
 """
@@ -118,8 +118,8 @@ def _checked(path: Path, train: ReviewPart, test: ReviewPart, sha256: dict[str, 
     return RankedReviews(train, test, "real", sha256)
 
 
-_LEANING = (100, 1_100)  # ranks of the leaning words: even ones to positive, odd ones to negative
-_TURNED = 0.35  # share of the words against the review's label that the neighbouring rank replaces
+_LEANING = (100, 1_100)  # ranks of words with a leaning: even ranks lean to positive, odd ranks to negative
+_TURNED = 0.35  # share of the words leaning against a review's label that are replaced by the neighbouring rank
 
 
 def synthetic_ranks() -> RankedReviews:
@@ -167,8 +167,8 @@ class Reviews:
 def load(settings: Settings, kind: loading.DataKind = "auto", words: int = WORDS, length: int = LENGTH) -> Reviews:
     """Load the reviews of that kind; `auto` is real, else synthetic.
 
-    Numbering and padding are Keras': 1 starts a review, and a word is its rank + 3, or 2 from `words` on. Reviews keep
-    their last `length` numbers; shorter ones are padded with 0 in front. `words` >= 4, `length` >= 1.
+    Numbering and padding are Keras': 1 starts a review; a word's number is its rank + 3, or 2 if that isn't below
+    `words` (>= 4). Reviews keep their last `length` (>= 1) numbers; shorter reviews are padded with 0 in front.
 
     Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
     """

@@ -50,14 +50,14 @@ class Fetcher:
     """Downloads files. Only tests against a local server use `schemes` other than https."""
 
     schemes: frozenset[str] = frozenset({"https"})
-    patience_s: float = 15.0  # timeout without a received byte
+    patience_s: float = 15.0  # timeout if no byte arrives
     deadline_s: float = 240.0  # for all files of a data set; shorter than the stall timeout of a silent runner
 
     def into(self, folder: Path, remotes: Sequence[Remote]) -> None:
         """Download all `remotes` into `folder`, or none of them.
 
         Raises RunFailed (unsupported, dataset_missing) with the address that failed, and DatasetDamaged if an address
-        returns another file than the known one.
+        returns a file other than the known one.
         """
         by_s = time.monotonic() + self.deadline_s
         try:
@@ -100,7 +100,7 @@ class Fetcher:
             yield response
 
     def check(self, url: str) -> None:
-        """Raises RunFailed if the address has another scheme."""
+        """Raises RunFailed if the address has a scheme that isn't allowed."""
         if urlsplit(url).scheme not in self.schemes:
             raise _missing(f"{url}: only {', '.join(sorted(self.schemes))} is allowed")
 

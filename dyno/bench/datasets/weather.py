@@ -1,9 +1,9 @@
 """Read hourly weather at five stations of Beijing, 2013-03-01 00:00 to 2017-02-28 23:00 local time: 20 signals.
 
 UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Dyno uses only stations with their own weather data: some of
-the twelve share it. It ships all their hours, one line per signal with its name and values, xz-compressed. So `auto` is
-always real, and `sample` means the same values. Dyno uses synthetic data (yearly and daily cycles, fronts that pass all
-stations, noise) only on request. A missing value is NaN until `filled`.
+the twelve share data. It ships all hours of these five, one line per signal with name and values, compressed with xz.
+So `auto` is always real, and `sample` means the same values. Dyno uses synthetic data (yearly and daily cycles, fronts
+that pass all stations, noise) only on request. Missing values are NaN until `filled` replaces them.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ SHIPPED_SHA256 = "214a0ce9f52483fc73920c5e09dafd69aa7ab55a56fb23ed7115a2d2d37fb9
 
 
 def read_shipped() -> NDArray[np.float32]:
-    """Values (hours, 20), NaN where missing. Raises DatasetDamaged if the file isn't the shipped one."""
+    """Values (hours, 20), NaN where missing. Raises DatasetDamaged if the file isn't the shipped file."""
     try:
         packed = SHIPPED.read_bytes()
     except OSError as error:

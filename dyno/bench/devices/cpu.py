@@ -5,7 +5,7 @@ The module reads /proc and /sys only. Values that a hypervisor hides are null.
 Core lists: "0-1,4", as the kernel writes them (cpulist, for example in /sys/devices/system/cpu/online).
 
 Cgroups, version 2 and 1 (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ in the Linux kernel): a limit of any
-ancestor binds this process, so all ancestors are read and the smallest limit counts. Files: cpu.max, memory.max (v2);
+ancestor binds this process, so all ancestors are read and the smallest limit applies. Files: cpu.max, memory.max (v2);
 cpu.cfs_quota_us, cpu.cfs_period_us, memory.limit_in_bytes (v1).
 
 Identity: vendor, family and model as the processor reports them, never the marketing name. Two machines that both
@@ -154,7 +154,7 @@ ISA_OF_INTEREST = (
 
 @dataclass(frozen=True)
 class Processor:
-    """`model` is the identity, for routing and series; `name` is for people. `family` and `number` (the model number)
+    """`model` is the identity, for routing and series; `name` is for display. `family` and `number` (the model number)
     are None except on x86.
     """
 
@@ -209,7 +209,7 @@ def _int_or_none(text: str) -> int | None:
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 MEMINFO = Path("/proc/meminfo")
-NO_CORES = "none"  # DYNO_RESERVED_CORES: reserve no core, not even by default
+NO_CORES = "none"  # value of DYNO_RESERVED_CORES that reserves no core, not even the default one
 RESERVE_FROM = 4  # cores: with fewer, a reserved core would cost the benchmarks too much
 VIRTUAL_UNITS = 64  # per processor; higher numbers are untested
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}

@@ -1,8 +1,8 @@
 """Measure the real clock and the peak FLOP/s of CPU cores.
 
-Only machine-code loops of a known length in clock cycles show a core's real clock. `/proc/cpuinfo` shows the value that
-a hypervisor reports (2.60 GHz instead of the real 3.66), and a loop in Python or NumPy waits for memory, calls and
-interpreters. The loops are for x86-64 with the System V calling convention: the iteration count is in rdi, and all
+Only machine-code loops of a known length in clock cycles can measure a core's real clock. `/proc/cpuinfo` has the value
+that a hypervisor reports (2.60 GHz instead of the real 3.66). Loops in Python or NumPy wait for memory, calls and the
+interpreter. The loops are for x86-64 with the System V calling convention: the iteration count is in rdi, and all
 vector registers may be overwritten. GNU as 2.40 assembles the source in the comments to these bytes.
 
 The table of known cores lists float32 operations per cycle: vector width x pipes x 2 (a multiply-add counts as two).
@@ -139,10 +139,10 @@ _PATIENCE_S = 10.0
 def best_rates_per_s(loop: MachineLoop, cores: Sequence[int], rounds: int = ROUNDS) -> list[float]:
     """Iterations per second of each core, with all cores running at once, in the round with the highest sum.
 
-    The best round counts, not the mean: disturbances only make a loop of known length slower. All rates come from one
-    round: cores that boost in turns never reach the sum of their best rates together. It takes (rounds + 2) x 4 ms on
-    an idle machine, whatever the number of cores. With a busy process on each core it takes longer, and the rates agree
-    within 2 %.
+    It uses the best round, not the mean, because disturbances can only slow down a loop of known length. All rates come
+    from one round: cores that boost in turns never reach the sum of their best rates together. The measurement takes
+    (rounds + 2) x 4 ms on an idle machine with any number of cores. With a busy process on each core it takes longer,
+    and the rates agree within 2 %.
     """
     barrier = threading.Barrier(len(cores), timeout=_PATIENCE_S)
     rates = [[0.0] * len(cores) for _ in range(rounds)]
@@ -182,7 +182,7 @@ def _duration_s(loop: MachineLoop, iterations: int) -> float:
 
 
 CLOCK_BURST_S = 0.001  # reading the clock takes 0.3 us, so a burst is exact to 0.1 %
-_STEADY_BURSTS = 8  # about 10 ms: longer than a governor takes to raise the clock, or another process's interrupts last
+_STEADY_BURSTS = 8  # about 10 ms: longer than a governor's delay in raising the clock, or another process's interrupts
 _MOST_BURSTS = 40
 _CLOCK_RESOLUTION = 0.002  # a sixth of the scatter of whole measurements
 
@@ -190,8 +190,8 @@ _CLOCK_RESOLUTION = 0.002  # a sixth of the scatter of whole measurements
 def measure_clock_hz(core: int) -> float | None:
     """The highest clock of `core` under light load, in cycles per second; None if it can't be measured.
 
-    The best burst of 1 ms counts. The loop ends when eight bursts in a row are no faster than the best burst by 0.2 %:
-    10 ms as a rule, 40 ms of processor time at most. It has its own thread, so the caller's affinity doesn't change.
+    The result is the best burst of 1 ms. The loop ends when eight bursts in a row don't exceed the best by 0.2 %:
+    after 10 ms as a rule, 40 ms at most. It has its own thread, so the caller's affinity doesn't change.
     """
     try:
         with ThreadPoolExecutor(1) as thread:
@@ -277,9 +277,9 @@ def flop_per_cycle(processor: Processor) -> int | None:
     return None
 
 
-# The table's peak (FLOP per cycle x clock) counts if the loop reaches this share of it. A loop that reaches only half
-# means that the hypervisor hides pairs of hyperthreads, or that this model has one pipe. A lower clock under wide
-# vectors costs less than a quarter.
+# Use the table's peak (FLOP per cycle x clock) if the loop reaches this share of it. If the loop reaches only half, the
+# hypervisor hides pairs of hyperthreads, or this model has one pipe. A lower clock under wide vectors costs less than a
+# quarter.
 _MIN_CONFIRMED_SHARE = 0.75
 _DTYPE_FLAGS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "asimdhp")}
 

@@ -1,4 +1,4 @@
-"""Read the peaks of accelerators from data sheets in `peaks.csv`, which has a row with a source per device.
+"""Read the data-sheet peaks of accelerators from `peaks.csv`, which has one row per device, with its source.
 
 All figures are dense (no sparsity). `models` lists the names that NVML or the host gives the device, separated by
 "|", without "NVIDIA" or "Tesla". A name must match in full, so "A10" doesn't match an A100 and a MIG slice doesn't
@@ -35,7 +35,7 @@ class DatasheetRow:
 
 @dataclass(frozen=True)
 class DatasheetPeaks:
-    """Peaks of several chips together: compute by dtype, and memory bandwidth. The cache is one chip's."""
+    """Peaks of several chips together: compute by dtype, and memory bandwidth. The cache size is that of one chip."""
 
     by_dtype: dict[str, PeakFigure]
     memory: PeakFigure
@@ -56,7 +56,7 @@ def datasheet_peaks(kind: str, model: str, chips: int) -> DatasheetPeaks:
 
 
 def part_of_peaks(peaks: DatasheetPeaks, own: int, of: int, memory_own: int, memory_of: int) -> DatasheetPeaks:
-    """The peaks of a slice with `own` of the chip's `of` multiprocessors, and its parts of memory and cache."""
+    """The peaks of a slice with `own` of the chip's `of` multiprocessors, and with its part of memory and cache."""
     cache_bytes = peaks.last_cache_bytes
     return DatasheetPeaks(
         {dtype: _part(figure, own, of, "multiprocessors") for dtype, figure in peaks.by_dtype.items()},

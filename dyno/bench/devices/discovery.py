@@ -66,7 +66,7 @@ def _distribution(names: tuple[str, ...]) -> metadata.Distribution | None:
 
 
 def _says(file: str, pattern: str) -> Callable[[metadata.Distribution], bool]:
-    """Whether a line of the distribution's `file` matches; False without the file."""
+    """Whether a line of the distribution's `file` matches; False if the file is missing."""
 
     def says(distribution: metadata.Distribution) -> bool:
         try:
@@ -79,7 +79,7 @@ def _says(file: str, pattern: str) -> Callable[[metadata.Distribution], bool]:
 
 
 def _has_cuda_plugin(distribution: metadata.Distribution) -> bool:
-    """JAX finds its GPU support through this group of entry points; jax-cuda12-plugin's is "xla_cuda12"."""
+    """JAX finds its GPU support through this group of entry points; jax-cuda12-plugin has "xla_cuda12"."""
     return any("cuda" in point.name for point in metadata.entry_points(group="jax_plugins"))
 
 

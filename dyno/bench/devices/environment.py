@@ -50,8 +50,8 @@ FLAGS = (
     *("MKL_ENABLE_INSTRUCTIONS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"),
     *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
 )
-# Every flag with these prefixes, without addresses of hosts. The list omits CUDA_VISIBLE_DEVICES, JAX_PLATFORMS and
-# KERAS_TORCH_DEVICE: the worker sets them for its device, which the result names
+# Every flag with these prefixes is recorded, except addresses of hosts. CUDA_VISIBLE_DEVICES, JAX_PLATFORMS and
+# KERAS_TORCH_DEVICE aren't: the worker sets them for its device, which the result names
 # (`dyno.bench.frameworks.visible_devices`).
 FLAG_PREFIXES = ("NCCL_", "XLA_")
 _ADDRESSES = frozenset({"NCCL_COMM_ID", "NCCL_HOSTID"})

@@ -30,7 +30,7 @@ _NO_SLICES = "it is divided (MIG), but has no slice; create one with nvidia-smi 
 class GpuUnit:
     """A GPU, or one slice of a divided GPU, which CUDA sees as one device.
 
-    `number` is NVML's ("0"), or the numbers of the GPU and its slice ("0:1"). `gpu` is the handle of the whole GPU.
+    `number` is NVML's number ("0"), or those of the GPU and its slice ("0:1"). `gpu` is the handle of the whole GPU.
     """
 
     number: str
@@ -46,7 +46,7 @@ class GpuUnit:
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
     """The GPU or slice with NVML's number `index`, by default the first that CUDA_VISIBLE_DEVICES allows.
 
-    Several GPUs of one model ("0-1") form one device with a replica on each; `memory_bytes` is one GPU's. Raises
+    Several GPUs of one model ("0-1") form one device with a replica on each; `memory_bytes` is for one GPU. Raises
     DeviceUnavailable with the reason, also if CUDA_VISIBLE_DEVICES excludes `index`.
     """
     with nvml_session() as nvml:
@@ -105,7 +105,7 @@ def nvml_session() -> Iterator[Any]:
 
 
 def _units(nvml: Any) -> tuple[list[GpuUnit], dict[str, str]]:
-    """All GPUs and slices in NVML's order; and by number, why a GPU can't be used."""
+    """(all usable GPUs and slices in NVML's order, number of an unusable GPU -> reason)."""
     available: list[GpuUnit] = []
     unusable: dict[str, str] = {}
     for number in range(nvml.nvmlDeviceGetCount()):
@@ -169,7 +169,7 @@ def _numbered(number: str, units: Sequence[GpuUnit], unusable: dict[str, str]) -
 
 
 def _model(nvml: Any, unit: GpuUnit) -> str:
-    """The GPU's name; a slice's also has the size, as in "NVIDIA A100-SXM4-40GB MIG 1g.5gb"."""
+    """The GPU's name; a slice's name also has its size, as in "NVIDIA A100-SXM4-40GB MIG 1g.5gb"."""
     gpu_name, unit_name = (_text(nvml.nvmlDeviceGetName(handle)) for handle in (unit.gpu, unit.handle))
     return unit_name if unit_name.startswith(gpu_name) else f"{gpu_name} {unit_name}"
 
@@ -194,7 +194,7 @@ def _peaks(nvml: Any, chosen: Sequence[GpuUnit]) -> datasheet.DatasheetPeaks:
 
 
 def _multiprocessors(nvml: Any, gpu: Any) -> int:
-    """The multiprocessors of the whole GPU, from its cores, because NVML counts only these."""
+    """The multiprocessors of the whole GPU, computed from its cores, because NVML reports only the cores."""
     capability = tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu))
     return int(nvml.nvmlDeviceGetNumGpuCores(gpu)) // (_CORES_OF_CAPABILITY_8_0 if capability == (8, 0) else _CORES)
 

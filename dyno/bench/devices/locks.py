@@ -9,7 +9,7 @@ A worker takes its turn before it claims a job: while another Dyno's worker uses
 stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, one per
 line.
 
-All users of a host share the lock files. So any user can block a device, which using the device would do as well.
+All users of a host share the lock files. So any user can block a device, as a user of the device does anyway.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _of_cores(device: Device, settings: Settings) -> list[str]:
 
 
 class DeviceTurn:
-    """A worker's turn on its device. A single waiting worker is first in line and gets the next turn.
+    """A worker's turn on its device. Exactly one of the waiting workers is first in line and gets the next turn.
 
     `clock`: monotonic, in seconds.
     """
@@ -196,7 +196,7 @@ def _open_shared(path: str) -> int:
 
 
 def _checked(descriptor: int, path: str) -> int:
-    """`descriptor`, if it is a file with this name alone: a hard link could lead to another file of this user."""
+    """`descriptor`, if it is a file with no other name: a hard link could lead to another file of this user."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         if (

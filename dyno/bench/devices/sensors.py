@@ -56,7 +56,7 @@ class DeviceUsage:
 
 
 class SensorSource(Protocol):
-    """`energy_of` names the parts that the energy counter covers, which is too coarse below `least_energy_s`."""
+    """`energy_of` names the parts that the energy counter covers; below `least_energy_s`, it is too coarse."""
 
     energy_of: str
     least_energy_s: float
@@ -68,7 +68,7 @@ class SensorSource(Protocol):
         """Called once, after the last sample, while this process still holds the device; never raises."""
 
     def reasons(self) -> dict[str, str]:
-        """Field of `dyno.models.result.Sensors` -> why this source doesn't report it."""
+        """Field of `dyno.models.result.Sensors` -> the reason why this source doesn't report the field."""
 
 
 class NoSensors:
@@ -123,7 +123,7 @@ def highest_temperature_c(files: Collection[Path]) -> float | None:
 
 
 def throttle_events(files: Collection[Path]) -> int | None:
-    """Sum of the counters. A package's events count once per core; only a difference from zero matters."""
+    """Sum of the counters. The events of a package count once per core, so only a difference from zero matters."""
     values = [int(text) for file in files if (text := read_kernel_file(file)).isdigit()]
     return sum(values) if values and len(values) == len(files) else None
 
@@ -168,7 +168,7 @@ class Rapl:
 
 
 def _package_of_zone(zone: Path) -> int | None:
-    """The package number of a RAPL zone; None for its parts ("core", "dram") and for the whole board."""
+    """The package number of a RAPL zone; None for a package's parts ("core", "dram") and for the whole board."""
     try:
         match = _PACKAGE.match((zone / "name").read_text())
     except OSError:
@@ -238,17 +238,17 @@ THROTTLES = {
     0x80: "power brake",
 }
 # Counters of nvmlDeviceGetViolationStatus (nvmlPerfPolicyType_t in nvml.h): nanoseconds in which a power limit, heat or
-# a limit of the board kept the clock below the requested clock. They miss no moment between two looks.
+# a limit of the board kept the clock below the requested clock. They miss no moment between readings.
 THROTTLE_COUNTERS = {0: "power cap", 1: "thermal slowdown", 3: "board limit"}
-# The bits that these counters cover: a counter that stands still refutes a single look.
+# The reasons that these counters cover. Working counters replace single readings of these bits.
 COUNTED_REASONS = frozenset({"power cap", "software thermal slowdown", "hardware thermal slowdown"})
 _ENERGY_OF_ALL_SLICES = "NVML counts the energy of the whole GPU, with all its slices (MIG)"
 _UNSEEN = "NVML lists no process on this GPU, not even this one, because it can't see into this container"
 
 
 class GpuSensors:
-    """Sensors of the GPUs of one device, or of its slice. Energy and processes add up; otherwise the hottest, the
-    slowest and the most throttled GPU counts.
+    """Sensors of the GPUs of one device, or of its slice. Energy and processes are summed over the GPUs;
+    other figures are from the hottest, the slowest and the most throttled GPU.
 
     Since Volta, the energy counter changes about ten times a second, which is 1 % of 10 s. On an H100, NVML takes 4 ms
     to read it and 0.7 ms for each counter of throttling, but 1 us for a clock, a temperature or the reasons.
@@ -315,7 +315,7 @@ class GpuSensors:
         return {name: status(unit.gpu, policy).violationTime / 1e9 for policy, name in THROTTLE_COUNTERS.items()}
 
     def _others(self, unit: GpuUnit) -> int | None:
-        """The number of other processes on it. In a container, NVML may list this process by its pid on the host."""
+        """The number of other processes. In a container, NVML may list this process by its pid on the host."""
         pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(unit.handle)}
         return len(pids - {self._pid}) if self._pid in pids else (len(pids) - 1 if pids else None)
 
@@ -328,8 +328,8 @@ class GpuSensors:
             return []
 
 
-# Maximum share of the time for readings with the counters, and for readings without them. Slow readings (NVML's
-# counters take milliseconds) are rare, so that the device doesn't cool down between samples.
+# Maximum share of the time that readings with the counters may take, and also readings without them. Slow readings are
+# rare (NVML's counters take milliseconds), so that the device doesn't cool down between samples.
 COST_SHARE = 0.0025
 _STOOD_STILL = "the counters of throttling stood still although most readings showed throttling"
 _ONE_READING = "the counters were read only once"
@@ -364,7 +364,7 @@ class SensorRecorder:
     def over(self, warmup: int) -> Sensors:
         """Sensors over the window from the first sample after `warmup` samples until now.
 
-        Slow counters weren't read at the window's start. They count from their last reading before it.
+        Slow counters weren't read at the window's start. Their differences begin at their last reading before it.
         """
         last = self._read(counters=True)
         readings = [*self._readings, last]
@@ -419,7 +419,7 @@ class _Throttling:
         by_look = [look.throttle_reasons for look in looks if look.throttle_reasons is not None]
         seconds, shares = _grown_s(counted), []
         if seconds is not None and not any(seconds.values()) and _share_of(by_look, COUNTED_REASONS) > 0.5:
-            seconds = None  # counters that stand still although most looks read their reason don't work
+            seconds = None  # most readings have such a reason, so counters that didn't change don't work
         if seconds is not None:
             shares.append(min(1.0, max(seconds.values()) / (counted[-1].at_s - counted[0].at_s)))
             by_look = [reasons - COUNTED_REASONS for reasons in by_look]
@@ -440,7 +440,7 @@ def _grown_s(counted: Sequence[_TimedReading]) -> dict[str, float] | None:
 
 
 def _share_of(by_look: Sequence[frozenset[str]], among: frozenset[str] | None = None) -> float:
-    """The share of looks that read any reason, or one of `among`."""
+    """The share of readings with any reason, or with one of `among`."""
     return sum(bool(reasons if among is None else reasons & among) for reasons in by_look) / max(1, len(by_look))
 
 

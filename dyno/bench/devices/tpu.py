@@ -53,7 +53,7 @@ def tpu_facts(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
     """Every source of information about TPUs with its content; null or [] if it has none.
 
     `nodes`, `vfio`: device files. `pci`: Google's device numbers. `libtpu`: its version. `TPU_NAME`, `COLAB_TPU_ADDR`:
-    a remote TPU's address. `cores` are of all chips, `memory_bytes` of all cores.
+    a remote TPU's address. `cores` counts the cores of all chips; `memory_bytes` is that of all cores.
     """
     numbers = _pci_numbers(pci)
     nodes = sorted(str(node) for node in dev.glob("accel[0-9]*"))
@@ -73,7 +73,7 @@ def tpu_facts(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
 
 
 def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = DEV, pci: Path = PCI) -> Device:
-    """All chips of this host as tpu:0; `memory_bytes` is one core's, which holds one replica.
+    """All chips of this host as tpu:0; `memory_bytes` is the memory of one core, which holds one replica.
 
     Raises DeviceUnavailable, whose message lists the sources checked and their content.
     """

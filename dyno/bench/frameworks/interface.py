@@ -42,7 +42,7 @@ def _reject_number(value: object) -> object:
     return value
 
 
-# "auto": the faster setting, by measurement. Client generators reject an enum of several types.
+# "auto": the setting that a measurement finds faster. Client generators reject an enum of several types.
 _JSON_SCHEMA: dict[str, Any] = {"anyOf": [{"const": "auto", "type": "string"}, {"type": "boolean"}]}
 JitCompile = Annotated[Literal["auto", True, False], BeforeValidator(_reject_number), WithJsonSchema(_JSON_SCHEMA)]
 
@@ -82,7 +82,7 @@ class Trainer(Protocol):
     Like Keras' `fit`, one step gathers a batch and computes forward pass, loss, gradients, optimiser and metrics.
     """
 
-    jit_compile: bool  # the actual setting, regardless of the model's: always True on JAX, False on PyTorch
+    jit_compile: bool  # the actual setting, regardless of the model's setting: always True on JAX, False on PyTorch
     batch_size: int  # total over all replicas
     replicas: int
     parts: int  # consecutive parts of a batch that normalisation and dropout treat separately
@@ -103,7 +103,7 @@ class Trainer(Protocol):
     def steps(self, count: int) -> float:
         """Train on `count` full batches of the current order; return the running loss, read back from the device.
 
-        Draws a new order whenever the current one has no full batch left.
+        Draws a new order whenever the current order has no full batch left.
         """
 
     def tail(self) -> float:
@@ -205,9 +205,9 @@ class Framework(Protocol):
         """FLOP of the products in a result of `compile` or `forward`, as the framework counts them; None if unknown."""
 
     def traced(self) -> Sequence[str] | None:
-        """The names of all functions traced or compiled in this process, in order, one entry per trace. Only grows.
+        """The names of all functions traced or compiled in this process, in order, one entry per trace.
 
-        Cheap enough to call between samples. None if the framework doesn't report traces.
+        The list only grows. The call is cheap between samples. None if the framework doesn't report traces.
         """
 
     def drain(self) -> None:
@@ -249,7 +249,7 @@ class Framework(Protocol):
         """
 
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
-        """A step of a compiled Keras model on one device, to compare a `Trainer`'s step with.
+        """A plain step of a compiled Keras model on one device, for comparison with a `Trainer`'s step.
 
         With the model's `jit_compile`, dropout uses XLA's random numbers. `exact`: see `PlainStep`.
         """
@@ -281,6 +281,6 @@ class Framework(Protocol):
 
 
 def compiled_total(framework: Framework, model: Any, count: int) -> Callable[[Any], Any]:
-    """The sum of a Keras model's float32 outputs for `count` inputs. JAX would compile it in its first call."""
+    """A compiled sum of a Keras model's float32 outputs for `count` inputs; else JAX compiles it at its first call."""
     outputs = framework.array(np.zeros((count, *model.output_shape[1:])), "float32")
     return framework.compile(lambda values: framework.total(values), outputs)

@@ -15,15 +15,15 @@ from dyno.bench.frameworks.keras import KerasFramework, load_keras
 from dyno.bench.frameworks.plain_step import PlainStep, mean_of
 from dyno.errors import DeviceUnavailable
 
-_UNROLL = 20  # calls of the body per iteration, which spread the loop's own cost
+_UNROLL = 20  # calls of the body per iteration of the loop, to spread the loop's own cost
 _COMPILING = "/jax/core/compile/"  # prefix of JAX' duration events for tracing, lowering and compiling
-# LLVM's optimisation, and on a GPU (an H100) the trials of kernels, take longer than the steps that `plain_step` makes.
+# LLVM's optimisation and, on a GPU (an H100), kernel tuning take longer than the few steps that `plain_step` makes.
 _LITTLE = {"cpu": {"xla_backend_optimization_level": 0}, "gpu": {"xla_gpu_autotune_level": 0}}
 _NOT_CHEAP = 32  # side of a product that XLA's CPU client queues instead of computing immediately
 
-# The platforms that JAX may start for each kind of device, best first. By default it starts all that it finds. On a
-# CPU device of a host with accelerators, JAX would then take memory from their jobs, or wait for a TPU that is in use.
-# Accelerators also get the host's processor, as by default.
+# The platforms that JAX may start for each kind of device, best first. By default it starts all platforms that it
+# finds: for a CPU device, it would take memory from the jobs of the host's accelerators, or wait for a TPU in use. For
+# accelerators, JAX also starts the host's processor, as it does by default.
 JAX_PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 
 
@@ -54,8 +54,8 @@ class Jax(KerasFramework):
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         jax = self._jax
-        # The number of XLA's threads on a CPU; its default is every core it may use. The thread of a virtual device may
-        # have to wait for the others, so extra threads keep working meanwhile.
+        # The number of XLA's threads on a CPU; the default is one per allowed core. The threads of virtual devices wait
+        # for each other, so extra threads keep working meanwhile.
         os.environ["NPROC"] = str(cores if replicas == 1 else cores + replicas)
         if kind == "cpu":
             jax.config.update("jax_num_cpu_devices", replicas)
@@ -65,7 +65,7 @@ class Jax(KerasFramework):
             raise DeviceUnavailable(f"{replicas} replicas need {replicas} {kind}s; JAX sees {len(devices)}: {devices}")
         self._devices = devices[:replicas]
         if replicas > 1:
-            # For the whole process, so that metrics and the optimiser's variables share the devices of the weights.
+            # Set for the whole process, so that metrics and the optimiser's variables share the devices of the weights.
             distribution = self._keras.distribution
             names = [f"{device.platform}:{device.id}" for device in self._devices]
             distribution.set_distribution(distribution.DataParallel(devices=names, auto_shard_dataset=False))
@@ -156,7 +156,7 @@ class Jax(KerasFramework):
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
         """A compiled step: on a CPU at XLA's lowest optimisation level, on a GPU without trying out kernels.
 
-        Uncompiled, it takes minutes to prepare.
+        Without compilation, the step would take minutes to prepare.
         """
         jax = self._jax
         options = _LITTLE.get(self._devices[0].platform)

@@ -1,6 +1,6 @@
 """Compile Keras training steps on JAX, on resident data and on batches from the host.
 
-Both run Keras' stateless `train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics.
+Both kinds run Keras' stateless `train_step` and do the same work: gather, dropout, loss, gradients, optimiser, metrics.
 XLA always compiles the step, regardless of the model's `jit_compile`.
 
 With replicas, each device holds all samples and all weights, and each step splits its batch evenly. XLA inserts the
@@ -102,7 +102,7 @@ def _of_dot(equation: Any) -> float:
 
 
 def _of_convolution(equation: Any) -> float:
-    """By convention, counts products with padding, but not those with zeros that a stride inserts between inputs."""
+    """By convention, counts products with padding, but no products with zeros that a stride inserts between inputs."""
     params, kernel = equation.params, equation.invars[1].aval.shape
     output_channels = params["dimension_numbers"].rhs_spec[0]
     per_output = math.prod(kernel) / kernel[output_channels]
@@ -111,7 +111,7 @@ def _of_convolution(equation: Any) -> float:
 
 
 class JaxTrainer:
-    """See `dyno.bench.frameworks.interface.Trainer`. Between calls of `sync` its own `State` holds the weights."""
+    """See `dyno.bench.frameworks.interface.Trainer`. Between calls of `sync`, its own `State` has the weights."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class JaxTrainer:
         return self._compiled[size]
 
     def _traced(self, size: int) -> Callable[..., Any]:
-        """Compile steps on batches of a fixed size. Each call sets their number, unless it is always one."""
+        """Compile steps on batches of a fixed size. Each call sets the number of steps, unless it is always one."""
         jax, lax = self._jax, self._jax.lax
         several = self.steps_per_execution > 1 and size == self.batch_size
 

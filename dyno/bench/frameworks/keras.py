@@ -1,4 +1,4 @@
-"""Share what Keras needs on every framework: the common base class, and loading Keras with a backend."""
+"""Shared code for Keras on every framework: the common base class, and loading Keras with a backend."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ class KerasFramework:
 
 
 def load_keras(backend: str) -> Any:
-    """Import keras with `backend`, which is also the package name, but not TensorFlow.
+    """Import Keras with `backend` (also the name of its package), but without importing TensorFlow.
 
     Call it before keras' first import. Raises FrameworkMissing.
     """

@@ -1,7 +1,7 @@
-"""Make one plain training step of a Keras model, with which the compiled step is compared.
+"""Make one plain training step of a Keras model, for comparison with the compiled step.
 
-It computes the gradients operation by operation if the framework can, without a `Trainer`'s loop, resident data and
-compiler. Both steps share only Keras: its layers, loss and optimiser.
+The plain step computes the gradients operation by operation if the framework can. It uses no loop, resident data or
+compiler of a `Trainer`. Both steps share only Keras: its layers, loss and optimiser.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class PlainStep:
     ) -> tuple[float, Arrays]:
         """(loss, trainable weights after the step). `at`: weights at which to compute the gradients.
 
-        It computes the gradients of several `parts` of a batch separately and averages them, like replicas.
+        Computes the gradients of several `parts` of a batch separately and averages them, as replicas do.
         """
         model, before = self._model, state_of(self._model)
         policies = {layer: layer.dtype_policy for layer in self._policies}

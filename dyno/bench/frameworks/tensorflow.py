@@ -35,7 +35,7 @@ class LiteModel:
 
     @property
     def tensors(self) -> dict[str, int]:
-        """The number of tensors of each dtype in the file, which shows what the conversion made int8."""
+        """The number of tensors of each dtype in the file, and so how many tensors the conversion made int8."""
         counts: dict[str, int] = {}
         for tensor in self._interpreter.get_tensor_details():
             dtype = tensor["dtype"].__name__
@@ -69,7 +69,7 @@ def _one_by_one(examples: NDArray[np.float32]) -> Iterator[list[NDArray[np.float
         yield [examples[number : number + 1]]
 
 
-_UNROLL = 20  # calls of the body per iteration, which spread the while loop's own cost
+_UNROLL = 20  # calls of the body per iteration of the while loop, to spread the loop's own cost
 _WRAPPED = "__wrapped__"  # prefix of single operations that TensorFlow wraps in a function without a trace
 
 
@@ -82,7 +82,7 @@ class TensorFlow(KerasFramework):
         self._strategy: Any = None
         self._integer_matmul: Any = None
         self._traced: list[str] = []
-        self._names: set[str] = set()  # with TensorFlow's numbers
+        self._names: set[str] = set()  # of traced functions, including TensorFlow's numbers
 
     def load(self) -> None:
         # Keras reads its backend once, at its first import.
@@ -102,7 +102,7 @@ class TensorFlow(KerasFramework):
         tf = self._tf
         # TensorFlow rejects these settings once its context exists.
         devices = _virtual_cpus(tf, replicas) if kind == "cpu" else _accelerators(tf, kind, replicas)
-        # TensorFlow's default is every core it may use.
+        # By default TensorFlow uses one thread per allowed core.
         tf.config.threading.set_intra_op_parallelism_threads(cores)
         tf.config.threading.set_inter_op_parallelism_threads(cores)
         if replicas > 1:
@@ -127,7 +127,7 @@ class TensorFlow(KerasFramework):
         return counted_flops(compiled.graph)  # type: ignore[attr-defined]
 
     def traced(self) -> Sequence[str]:
-        """XLA compiles a function when it first runs, and again only for new shapes, which fixed signatures exclude."""
+        """Without XLA's compilations: at a function's first run, and for new shapes, which fixed signatures exclude."""
         from tensorflow.python.eager import context
 
         names: set[str] = context.context().list_function_names() - self._names
@@ -210,7 +210,7 @@ class TensorFlow(KerasFramework):
                 self.allow_tf32(tf32)
 
         def mean(parts: Sequence[Any]) -> Any:
-            """The mean gradient. An embedding's gradient has only some rows; the optimiser skips the others."""
+            """The mean gradient. An embedding's gradient has only some rows; the optimiser skips the other rows."""
             if not isinstance(parts[0], tf.IndexedSlices):
                 return tf.add_n(list(parts)) / len(parts)
             values, rows = ([getattr(part, name) for part in parts] for name in ("values", "indices"))

@@ -1,9 +1,9 @@
 """Compile Keras training steps on TensorFlow into graphs, on resident data and on batches from the host.
 
-Plain `model.fit` sometimes ran whole epochs at half speed with an idle processor; this loop never did. Both run Keras'
-`train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics. Batches have a fixed size,
-because static shapes let TensorFlow choose the kernels once. Each replica gathers its share of the batch on its device;
-the optimiser sums the gradients, as in Keras' `fit`.
+Plain `model.fit` sometimes ran whole epochs at half speed with an idle processor; this loop never did. Both loops run
+Keras' `train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics. Batches have a
+fixed size, so that TensorFlow chooses the kernels for static shapes once. Each replica gathers its share of the batch
+on its device; the optimiser sums the gradients, as in Keras' `fit`.
 
 FLOP are TensorFlow's own count of the products in a traced graph, for every iteration of a loop.
 """
@@ -33,8 +33,8 @@ _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch"
 def counted_flops(graph: Any, rounds: int | None = None) -> float | None:
     """FLOP of the products of one execution, multiply-add = 2. None if they can't be counted.
 
-    A loop's condition gives its number of iterations: it compares a counter with a constant. Of several counters, the
-    counter that ends the loop first counts. `rounds`: iterations of outermost loops without such a condition.
+    A loop's number of iterations comes from its condition, which compares a counter with a constant. Of several
+    counters, it is the one that ends the loop first. `rounds`: iterations of outermost loops without such a condition.
     """
     total = 0.0
     for operation in graph.get_operations():
@@ -67,7 +67,7 @@ def _of_product(graph: Any, operation: Any) -> float | None:
     from tensorflow.python.util import deprecation
 
     try:
-        with deprecation.silence():  # TensorFlow's own call of a deprecated function would be in the log of each job
+        with deprecation.silence():  # TensorFlow's own call of a deprecated function would appear in each job's log
             value = ops.get_stats_for_node_def(graph, operation.node_def, "flops").value
     except (AssertionError, TypeError, ValueError):  # a shape that is unknown before the graph runs
         return None
@@ -113,7 +113,7 @@ def _value(graph: Any, loop: Any, positions: dict[str, int], tensor: Any) -> int
     from tensorflow.python.framework import tensor_util
 
     outside = loop.inputs[positions[tensor.name]] if tensor.name in positions else tensor
-    if outside.op.type in _LOOPS and outside.value_index == 0:  # iterations of another loop, which gradients count
+    if outside.op.type in _LOOPS and outside.value_index == 0:  # the count of a forward loop, in its gradients' loop
         return _rounds(graph, outside.op)
     value = tensor_util.constant_value(outside) if outside.dtype.is_integer else None
     return None if value is None else int(value)
@@ -180,7 +180,7 @@ class StepGraphs:
         self._data = ResidentDataset(tf, strategy, samples)
         self._train_step = model.train_step
         if strategy.num_replicas_in_sync == 1:  # replicas synchronise in the optimiser, which fails in a nested graph
-            # Useful without XLA too: in the outer graph recurrent layers took 25 % longer in some processes.
+            # Useful without XLA too: directly in the outer graph, recurrent layers took 25 % longer in some processes.
             self._train_step = tf.function(model.train_step, jit_compile=bool(model.jit_compile), autograph=False)
 
     def one(self, size: int) -> Graph:
@@ -254,7 +254,7 @@ def _padded(batch: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 class TensorFlowTrainer:
-    """See `dyno.bench.frameworks.interface.Trainer`. `strategy`: the one under whose scope the model was made."""
+    """See `dyno.bench.frameworks.interface.Trainer`. `strategy`: the strategy in whose scope the model was made."""
 
     def __init__(
         self, tf: Any, strategy: Any, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int
@@ -351,7 +351,7 @@ def without_effect(model: Any) -> Iterator[None]:
     """Undo the changes that the block makes to the variables of the model, its optimiser and its metrics.
 
     TensorFlow's XLA compiles a function only when it runs, so compiling it in advance means executing it. The values
-    wait in host memory, because copies on the device would count in its peak.
+    are kept in host memory, because copies on the device would raise its memory peak.
     """
     variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
     before = [variable.numpy() for variable in variables]

@@ -21,16 +21,16 @@ _NO_GPU = "-1"
 
 
 def isolating_variables(kind: str, uuids: Sequence[str] = ()) -> dict[str, str]:
-    """The variables for runners on a device of `kind`, in place of the worker's own values.
+    """The variables for runners on a device of `kind`; they replace the worker's own values.
 
-    `uuids`: the UUIDs of its GPUs, or of its slice.
+    `uuids`: the UUIDs of the device's GPUs, or of its slice.
     """
     gpus, torch_device = (",".join(uuids), "cuda") if kind == "gpu" else (_NO_GPU, "cpu")
     return {
         "CUDA_VISIBLE_DEVICES": gpus,
         "JAX_PLATFORMS": JAX_PLATFORMS[kind],
-        # Without it, Keras looks for a GPU at its import. If it asks CUDA, forked children can't use GPUs. If it
-        # asks NVML, a thread stays, and a zygote with a thread doesn't fork.
+        # Without this variable, Keras looks for a GPU at its import. If Keras asks CUDA, forked children can't use
+        # GPUs. If Keras asks NVML, a second thread stays in the zygote, which then can't fork.
         "KERAS_TORCH_DEVICE": torch_device,
     }
 
@@ -39,7 +39,7 @@ _TIMEOUT_S = 120.0
 
 
 def query_visible_devices(name: str) -> dict[str, Any]:
-    """`devices` as the framework reports them, or the `reason` for none. It takes as long as the framework's import."""
+    """`devices` as the framework reports them, or the `reason` if there are none. Takes as long as the import."""
     command = [sys.executable, "-P", "-m", "dyno.bench.frameworks.visible_devices", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)

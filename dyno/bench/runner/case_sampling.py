@@ -54,7 +54,7 @@ class TraceCounter:
 class CaseSamples:
     """The samples of one case, the sensor readings over their window, and the disturbances.
 
-    `drain_s`: how long the device was still busy after the last sample, from the start of the drain.
+    `drain_s`: how long the drain after the last sample took, because the device was still busy.
     """
 
     samples: SamplingResult
@@ -90,7 +90,7 @@ def take_samples(
     before, cases = position
 
     def report(taken: int, expected: int | None) -> None:
-        total = None if expected is None else cases * expected  # assumes as many samples for each case
+        total = None if expected is None else cases * expected  # assumes the same number of samples for every case
         frames.report("sampling" if before or taken else "warmup", before * (expected or 0) + taken, total)
 
     clock, drain = HostClock(), framework.drain if framework else lambda: None
@@ -119,7 +119,7 @@ Summarise = Callable[[CaseSamples, float | None], RunSummary]  # from the sample
 
 @dataclass(frozen=True)
 class SampledCase:
-    """One case with its samples. `first_execution_s` is None for the first case, whose first execution is the run's."""
+    """One case with its samples. `first_execution_s` is None for the first case, whose time is in the run."""
 
     case: Case
     taken: CaseSamples
@@ -139,9 +139,9 @@ def sample_cases(
     frames: FrameWriter,
     framework: Framework,
 ) -> tuple[CaseSamples, list[SampledCase]]:
-    """The run's own samples, with the disturbances of all cases, and every case with its samples.
+    """(the run's own samples with the disturbances of all cases, every case with its samples).
 
-    `rule_for`: returns the rule of the next case for the number of cases that are left.
+    `rule_for`: takes the number of cases that are left and returns the rule of the next case.
     """
     cases = built.cases if isinstance(built, HasCases) else ()
     count = max(1, len(cases))

@@ -1,8 +1,8 @@
-"""Make the checks that need more executions, after the samples of the first run.
+"""After the samples of the first run, make the checks that need further executions.
 
-Together the checks take less than one sample of many executions, or up to four samples of a single execution. A check
-confirms a suspicion before it raises a warning: it repeats the reading, and the best reading counts, because other
-processes only make work slower. A check that can't run leaves its code in `unchecked`, with a reason.
+Together the checks take less than one sample of many executions, or up to four samples of a single execution. Before it
+raises a warning, a check repeats a suspicious reading and uses the best one, because other processes can only make work
+slower. A check that can't run leaves its code in `unchecked`, with a reason.
 
 If a figure is above a CPU's measured peak, Dyno measures the peak again.
 """
@@ -77,17 +77,17 @@ def _above(device: Device, subject: CheckedCase) -> bool:
     return subject.flops > figure.value * statistics.median(subject.taken.samples.samples)
 
 
-_READ_S = DRAIN_FLOOR_S / DRAIN_LIMIT  # 20 ms: the shortest reading whose drain is judged by its share of the time
+_READ_S = DRAIN_FLOOR_S / DRAIN_LIMIT  # 20 ms; in shorter readings the drain's limit is fixed, not a share of the time
 _READINGS = 3
-_LEAST_READ = 64  # executions in a reading of the growth; the cost of a shorter one, 0.7 ms, would look like work
+_LEAST_READ = 64  # executions in a reading of the growth; with fewer, the reading's cost, 0.7 ms, would look like work
 _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
-# A call costs 0.1 ms: twice the work of so short an execution doesn't take visibly longer. An execution that is faster
-# than the device can be did no work. A compiler may drop only so little of it, so twice the work comes first then.
+# A call costs 0.1 ms, so twice the work of a shorter execution takes hardly longer: try larger factors first. An
+# execution faster than the device allows did no work: try factor 2 first, because compilers may drop only small work.
 _CALL_S = 2e-4
-_SPAN = 8  # factor between the two numbers of executions, to confirm that more of them take no longer
+_SPAN = 8  # ratio of the two numbers of executions that confirm that more executions take no longer
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
 _TOO_LONG_S = 30.0
 _NO_FLOPS = "the workload declares no floating-point operations"
@@ -151,11 +151,11 @@ class _CaseChecks:
                 self._findings.unchecked[code] = reason
 
     def _read_count(self) -> int:
-        """The executions of a reading, other than a sample's: 20 ms, at most half a sample; two if a sample has one."""
+        """The number of executions in a reading: 20 ms, at most half a sample; two if a sample has one execution."""
         return 2 if self._count == 1 else max(1, min(self._count // 2, math.ceil(_READ_S / self._single_s)))
 
     def _drained(self, count: int, reading: DrainReading) -> None:
-        """Judge the drain after `count` executions by its share of their time, or of a sample's if that is shorter."""
+        """Compare the drain after `count` executions with their time, or with a sample's time if that is shorter."""
         longer = max(1.0, count / self._count)
         readings, began_s = [replace(reading, execution_s=reading.execution_s / longer)], time.perf_counter()
         while readings[-1].late and _again(len(readings), began_s):
@@ -164,10 +164,10 @@ class _CaseChecks:
         self._findings.add(async_timing(readings))
 
     def _more_executions(self, count: int, execution_s: float) -> None:
-        """Compare the executions of a sample with `count`, which took `execution_s`.
+        """Compare the time of a sample with `execution_s`, the time of `count` executions.
 
-        A wider span confirms a suspicion. On a busy host, two readings of similar length scatter alike. A few
-        executions may find an undisturbed moment but many don't, so honest work shows its growth more clearly.
+        A wider span confirms a suspicion, because on a busy host two readings of similar length scatter alike. With a
+        wider span, work that is really done grows more clearly: a few executions may run undisturbed, but many can't.
         """
         sample_s = self._count * self._single_s
         if count < self._count:
@@ -185,7 +185,7 @@ class _CaseChecks:
         in_time = max(self._count, int(_LONG_S / self._single_s))
         more = max(2 * fewer, min(_SPAN * fewer, in_time))
         few, many = self._reading(fewer), self._reading(more)
-        # Samples of a single execution are further readings of that execution.
+        # If a sample is a single execution, all samples are further readings of it.
         sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf
         return self._confirmed(WorkGrowth(more / fewer, min(sampled_s, few()), many()), few, many)
 
@@ -193,7 +193,7 @@ class _CaseChecks:
         return lambda: self._read(count).execution_s
 
     def _more_work(self) -> str | None:
-        """Grow the work of a compiled execution until it takes longer, or must. Returns why the check is undecided."""
+        """Grow the work of an execution until it takes, or must take, longer. Returns why the check is undecided."""
         grown, ceiling = self._subject.grown, peak_fraction.ceiling_per_s(self._device, self._subject.dtype)
         if grown is None:
             return None
@@ -227,7 +227,7 @@ class _CaseChecks:
         return None if unsure is not None and unsure() else _TOO_SMALL
 
     def _less_work(self, grown: Grown, least_s: float) -> str | None:
-        """Time 0.1, 0.2, 0.5 or twice the work of an execution that fills a sample. Returns why it is undecided."""
+        """Time 0.1, 0.2, 0.5 or 2 times the work if a sample is one execution. Returns why the check is undecided."""
         single = partial(self._each_s, self._subject.execute, 1)
         for share in _PARTS:
             if (execute := grown(share)) is not None:
@@ -248,14 +248,14 @@ class _CaseChecks:
         return growth.grew or growth.telling
 
     def _each_s(self, execute: Callable[[int], None], times: int) -> float:
-        """Seconds per execution with `times` the work. It times a twentieth of a sample (5 ms) or 64 executions, if
-        more, but at most a fifth of a sample.
+        """Seconds per execution with `times` the work. A reading takes a twentieth of a sample (5 ms), or 64 executions
+        if they take longer, but at most a fifth of a sample.
         """
         count = max(1, min(self._count // (5 * times), max(_LEAST_READ, self._count // (20 * times))))
         return self._read(count, execute).execution_s / count
 
     def _confirmed(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> WorkGrowth:
-        """Unless the time grew at once, alternate both readings and keep the best, until it grows or rounds end."""
+        """If the time hasn't grown, alternate both readings and keep the best of each until it grows or rounds end."""
         if growth.grew:
             return growth
         began_s, confirmed, done = time.perf_counter(), growth, 0
@@ -288,7 +288,7 @@ class _CaseChecks:
 
 
 def _fastest(growth: WorkGrowth, several: Callable[[], float], readings: int) -> WorkGrowth:
-    """`growth` with the best of further readings of the grown work."""
+    """`growth` with the shortest of its own and further readings of the grown work."""
     return replace(growth, grown_s=min(growth.grown_s, *(several() for _ in range(readings))))
 
 

@@ -44,7 +44,7 @@ class FrameWriter:
         self.write(ProgressFrame(phase=phase, completed=completed, total=total, unit=unit))
 
 
-# The first match counts. All other exceptions are benchmark/workload_error.
+# The first match applies. All other exceptions are benchmark/workload_error.
 _FAILURE_CLASSES: tuple[tuple[type[BaseException], FailureClass, str], ...] = (
     (MemoryError, FailureClass.RESOURCE, "out_of_memory"),
     (DatasetDamaged, FailureClass.BENCHMARK, "dataset_damaged"),

@@ -1,11 +1,11 @@
 """Check a worker's device: its peak figures, whether runners can be forked on it, its presence after a failed run.
 
-Peaks and presence are checked in a separate process. It keeps numerical libraries, their threads and pinning out of the
-worker. It also isolates calls to a driver that may hang forever. In the worker, such a call would block all other calls
+Peaks and presence are checked in a separate process. This keeps numerical libraries, their threads and pinning out of
+the worker, and isolates calls to a driver that may hang forever. In the worker, such a call would block all other calls
 to the driver, and a call that hangs in the kernel would keep even a killed worker from exiting.
 
-The worker tests forks of the default framework at its start, and of every other framework just before it forks its
-first runner. If the test fails, its runners are spawned.
+At its start, the worker tests whether a process that has imported the default framework can be forked. It tests another
+framework just before that framework's first runner. If a test fails, the framework's runners are spawned.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def write_loss(device_id: str, uuids: list[str]) -> None:
 
 
 PROOF_TIMEOUT_S = 45.0  # an import without compiled bytecode takes 6 s on an idle machine
-_LEASE_SHARE = 0.75  # of the lease: no heartbeat extends a job's lease while it waits for a self-test
+_LEASE_SHARE = 0.75  # maximum share of the lease: no heartbeat extends it while the job waits for a self-test
 # The smallest possible job: it starts the device, multiplies, reads the product back and checks it.
 _SPEC = Spec(
     workload="matmul",
@@ -144,7 +144,7 @@ def _prove(launcher: Launcher, device: Device, settings: Settings, deadline_s: f
         ended = RunnerMonitor(runner, 0, limits, _NoHeartbeat(), stop, time.monotonic).until_ended()
     failure = failure_of(ended, deadline_s, deadline_s)
     if failure is None or (ended.failed is not None and ended.first_op_at_s is not None):
-        event("fork-proved", framework=framework, device=device.id)  # a fork doesn't cause a regular error frame
+        event("fork-proved", framework=framework, device=device.id)  # an error frame means that the fork worked
     elif failure.reason == DEVICE_BUSY or ended.exit.passing:
         event("fork-not-proved", logging.WARNING, framework=framework, device=device.id, why=failure.message)
     else:

@@ -1,7 +1,7 @@
-"""Make the runs of one job, one after the other, each in a fresh process. The caller passes observer and folders.
+"""Make the runs of one job, one after the other, each in a new process. The caller passes the observer and the folders.
 
-A job has one spec, or A/B variants with an optional A/A control. A worker's heartbeat extends its lease, and it uploads
-the folders' files. `dyno.bench.run` does neither.
+A job has one spec, or A/B variants with an optional A/A control. In a worker, the heartbeat extends the job's lease,
+and the worker uploads the folders' files. `dyno.bench.run` does neither.
 """
 
 import itertools
@@ -57,7 +57,7 @@ class RunFiles(Protocol):
         """An empty folder for the temporary files of one run, deleted after it."""
 
 
-_LEAST_RUN_S = 0.01  # times are divided by it
+_LEAST_RUN_S = 0.01  # above 0, because times are divided by it
 _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 
@@ -72,7 +72,7 @@ class FurtherRuns:
 class Variant(contract.ResolvedSpec):
     """One spec and the records of its runs so far. `name`: None for a job with a single spec.
 
-    `repeats`: the variant that an A/A control repeats. The control reuses the params that its first run tuned.
+    `repeats`: the variant that an A/A control repeats. The control reuses the params tuned by this variant's first run.
     """
 
     name: VariantName | None
@@ -89,7 +89,7 @@ class Variant(contract.ResolvedSpec):
 
     @property
     def most_runs(self) -> int:
-        """The maximum number of runs: once the first set has ended, the number that it requires."""
+        """The maximum number of runs. Once the first set of runs has ended, it is the number that this set requires."""
         measure = self.spec.measure
         first = self.records[: stopping_rule.first_set(measure)]
         is_fixed = len(first) == stopping_rule.first_set(measure)
@@ -103,7 +103,7 @@ class Variant(contract.ResolvedSpec):
         return records[0].tuned if records else {}
 
     def time_s(self, device: Device) -> float:
-        """The estimated maximum time: the maximum number of runs, of which each samples as long as allowed."""
+        """The estimated maximum time: the maximum number of runs, each with the maximum sampling time."""
         estimate, measure = self.estimate(device), self.spec.measure
         runs = max(estimate.runs(measure), measure.runs.max)
         if self.spec.baseline is not None:
@@ -120,7 +120,7 @@ class Variant(contract.ResolvedSpec):
         return RunTimes(max(estimate.run_s(self.spec.measure), _LEAST_RUN_S), estimate.train_s)
 
     def planned_runs(self, device: Device) -> int:
-        """The expected number of runs: by the estimate, until the first runs show how many runs the budget pays for."""
+        """The expected number of runs: an estimate until the first runs show how many runs the budget pays for."""
         is_open = len(self.records) < stopping_rule.first_set(self.spec.measure)
         return max(self.most_runs, self.estimate(device).runs(self.spec.measure)) if is_open else self.most_runs
 
@@ -177,7 +177,7 @@ def run_order(variants: Sequence[Variant]) -> Iterator[Variant]:
 
 
 class Observer(HeartbeatSource, Protocol):
-    """Follows the runs, and may stop them by the result of `beat`. `progress`: the progress of the whole job."""
+    """Observes the runs, and may stop them by the result of `beat`. `progress`: the progress of the whole job."""
 
     progress: JobProgress
 
@@ -196,7 +196,7 @@ class Observer(HeartbeatSource, Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all jobs of a device share. `clock`: monotonic seconds, to which the deadlines of `stop` refer."""
+    """The context that all jobs of a device share. `clock`: monotonic seconds; the deadlines of `stop` refer to it."""
 
     device: Device
     launcher: Launcher
@@ -216,7 +216,7 @@ class RunWithoutRecord(NamedTuple):
 
 
 class JobRuns:
-    """Makes the runs of one job. `has_enough`: called after each run of a variant with enough runs; may add more."""
+    """Makes the runs of one job. `has_enough`: called after each run of a variant with enough runs; may add runs."""
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class JobRuns:
     def _run_once(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
         """Run one runner to its end.
 
-        If its zygote dies first, try a new zygote. If the new zygote can't fork, spawn the runner.
+        If the runner's zygote dies first, try a new zygote. If the new zygote can't fork, spawn the runner.
         """
         ended = self._watch(variant, number, limits)
         if ended.exit.lost and _unforked(ended):
@@ -312,7 +312,7 @@ def time_limit_s(variants: Sequence[Variant], timeout_s: float | None, device: D
 
 
 def _with_overhead(ended: RunEnd, wall_s: float) -> RunEnd:
-    """`ended` with the part of the run's `wall_s` that no other phase covers; see `dyno.models.result.Phases`."""
+    """`ended` with `overhead_s`, the part of `wall_s` that no other phase covers; see `dyno.models.result.Phases`."""
     if ended.record is None:
         return ended
     summary = ended.record.summary

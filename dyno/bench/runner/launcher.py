@@ -82,7 +82,7 @@ _GRACE_S = 3.0  # a zygote waits up to 2 s for the processes that it kills
 
 
 class ZygoteProcess:
-    """A zygote. The constructor starts it and returns while it loads; it dies with the thread that constructs it."""
+    """A zygote. The constructor starts it without waiting for its imports. It dies with the constructing thread."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class RunnerProcess:
             os.killpg(self.pid, number)
 
     def give_up(self) -> None:
-        """End the zygote, if KILL doesn't end the runner or the zygote doesn't report its end."""
+        """End the zygote, because KILL doesn't end the runner or the zygote doesn't report the runner's end."""
         if self.exit is None:
             self.kill_zygote()
 
@@ -278,15 +278,15 @@ DEFAULT_FRAMEWORK = next(iter(installed_frameworks()), "tensorflow")
 _RUNNER = ["-P", "-X", "faulthandler", "-m", "dyno.bench.runner"]
 _RUNNER += ["--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD)]
 
-_KILLED_WITHIN_S = 2.0  # no waiting beyond: a process that survives KILL for longer hangs in the kernel
+_KILLED_WITHIN_S = 2.0  # the longest wait: a process that survives KILL for longer hangs in the kernel
 
 
 class Launcher:
     """Starts the runners of a worker, one at a time. Call it from one thread at a time.
 
     `worker_start`: "spawn" never forks, "fork" always forks, "auto" forks until `fall_back` is called for a framework.
-    `cgroup`: the cgroup of its runners; `close` removes it. `variables`: replace the worker's in the environment of its
-    runners. `passed`: further variables of the worker that runners get, as in DYNO_RUNNER_ENV.
+    `cgroup`: the runners' cgroup, which `close` removes. `variables` replace the worker's variables in the runners'
+    environment. `passed`: names of further variables that runners get from the worker, as in DYNO_RUNNER_ENV.
     """
 
     def __init__(
@@ -338,13 +338,13 @@ class Launcher:
         return device.model_copy(update={"started_with": "fork" if forks else "spawn", "started_with_reason": reason})
 
     def prepare(self, framework: str) -> None:
-        """Start the zygote, so that the first job doesn't have to wait for the import. Returns before it has loaded."""
+        """Start the zygote early, so that the first job needn't wait for the import. Returns during the import."""
         self._zygote(framework if self.forks(framework)[0] else None)
 
     def start(self, request: runner_protocol.RunRequest) -> RunnerProcess:
         """Start a runner for the request. Its status reports when it has started, or why it hasn't.
 
-        Returns at once, unless the framework has to be proven first.
+        Returns at once, unless the framework needs a self-test first.
         """
         framework = request.spec.framework
         if request.spec.measure.cold_start or not self._forks_proven(framework):
@@ -418,7 +418,7 @@ class Launcher:
                 break
             except (BrokenPipeError, ConnectionResetError):
                 self._drop(framework)
-        for fd in child_fds:  # without a zygote, the status pipe loses its last writer, which reports the failure
+        for fd in child_fds:  # without a zygote, this closes the status pipe, which reports the failure
             os.close(fd)
         start: Literal["forked", "spawned"] = "spawned" if framework is None else "forked"
         return RunnerProcess(start, frames_read, status_read, log, lambda: self._drop(framework), zygote_pid)

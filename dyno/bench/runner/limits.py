@@ -1,13 +1,13 @@
 """Limit a runner's memory, processes and files: by a cgroup if the kernel allows it, else by checks of /proc.
 
-The checks run with the heartbeats, every 2 s at most. A zygote joins the cgroup once, after its imports, and forks
-inherit it. So the cgroup costs the runs nothing, and it doesn't count the memory of the imports.
+The checks of /proc run with the heartbeats, at most every 2 s. A zygote joins the cgroup once, after its imports, and
+forks inherit it. So the cgroup costs the runs nothing, and it doesn't count the memory of the imports.
 
 cgroup v1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a child cgroup if the worker may write to its
 own cgroup. cgroup v2 (cgroup-v2.rst) allows a child with a memory limit only if the parent holds no processes, except
 in the host's root. In any other cgroup, such as a container's, the worker's own process prevents a child.
 
-Only the kernel's count of out-of-memory kills distinguishes such a SIGKILL from any other.
+Only the kernel's count of out-of-memory kills reveals whether a SIGKILL was one of them.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-_ZYGOTES = 8  # the maximum per worker; they count as tasks, too
+_ZYGOTES = 8  # maximum number per worker; zygotes count as tasks, too
 _LIMITS = {"memory": ("memory.max", "memory.limit_in_bytes"), "pids": ("pids.max",)}
 _SWAP = {"memory.max": ("memory.swap.max", 0), "memory.limit_in_bytes": ("memory.memsw.limit_in_bytes", 1)}
 _SHARED = "cgroup.subtree_control"  # cgroup v2: the controllers that child cgroups may use
@@ -222,7 +222,7 @@ def host_share_bytes(settings: Settings) -> int:
 
 
 class RunnerLimits:
-    """The limits of one runner. Create it before the runner starts: its counts begin then.
+    """The limits of one runner. Create this before the runner starts, because it counts events from then on.
 
     `folder`: the runner's files.
     """

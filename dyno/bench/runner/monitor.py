@@ -53,14 +53,14 @@ class StopSwitch:
         return self.deadline_s < math.inf
 
     def comes_within(self, patience_s: float) -> bool:
-        """Whether a stop has been requested, or is requested within `patience_s`."""
+        """Wait for a stop, at most `patience_s`. Returns whether one has been requested."""
         return bool(select.select([self._fd], [], [], patience_s)[0])
 
     def stop(self, deadline_s: float) -> None:
         """Request the end by `deadline_s` on the supervisor's clock. A later deadline than the current one has no
         effect.
 
-        The append is atomic. A comparison before a write could undo the stop of a signal in between.
+        The append is atomic. After a comparison, a write could overwrite the stop of a signal in between.
         """
         self._deadlines_s.append(deadline_s)
         os.eventfd_write(self._fd, 1)
@@ -78,7 +78,7 @@ def shutdown_handler(
     """The signal handler: the first signal gives the current job `patience_s` to finish, the second hands it back at
     once.
 
-    `next` picks the first signal atomically, because a signal may interrupt the handler of another at any instruction.
+    `next` picks the first signal atomically, because a signal may interrupt another signal's handler anywhere.
     """
     patiences_s = chain([patience_s], repeat(0.0))
 
@@ -135,7 +135,7 @@ class RunEnd:
 
 
 class RunnerMonitor:
-    """Monitors one run. `run`: its number in the job, for heartbeats.
+    """Monitors one run. `run`: the run's number in the job, for heartbeats.
 
     `bounds`: limits to check with each heartbeat.
     """
@@ -168,7 +168,7 @@ class RunnerMonitor:
             selector.register(self._runner.frames_fd, selectors.EVENT_READ, self._on_frames)
             selector.register(self._runner.log.read_fd, selectors.EVENT_READ, self._on_log)
             selector.register(self._runner.status_fd, selectors.EVENT_READ, self._on_status)
-            selector.register(self._switch, selectors.EVENT_READ, lambda: False)  # wakes once: its deadline is polled
+            selector.register(self._switch, selectors.EVENT_READ, lambda: False)  # wakes once: the deadline is polled
             while self._runner.exit is None:
                 for key, _ in selector.select(self._rest_s()):
                     if not key.data():
@@ -275,7 +275,7 @@ _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def failure_of(ended: RunEnd, timeout_s: float, stall_s: float) -> Failure | None:
     """The failure of a run without a record; None if the run has a record.
 
-    Cancel, shutdown and a lost lease aren't failures; the caller handles them before.
+    Cancel, shutdown and a lost lease aren't failures; the caller handles these cases first.
     """
     if ended.record is not None:
         return None

@@ -8,8 +8,8 @@ from dyno.models.job import Progress
 from dyno.models.result import Phases
 from dyno.models.runner_protocol import ProgressFrame
 
-_LEAST_FRACTION = 0.05  # before, the first run's startup distorts the ETA (measured: 237 s when 10 s were left)
-_MOST_FRACTION = 0.99  # of a job that isn't done
+_LEAST_FRACTION = 0.05  # below it, the first run's startup distorts the ETA (measured: 237 s when 10 s were left)
+_MOST_FRACTION = 0.99  # maximum fraction of a job that isn't done
 _LEAST_ETA_S = 0.1
 _OVERDUE = 0.05  # share of a run's expected time that still remains when the run takes longer than expected
 _TRAINED = ("evaluation", "generation", "warmup", "sampling")  # phases after the training
@@ -30,9 +30,9 @@ class RunTimes(NamedTuple):
 class JobProgress:
     """Progress over all runs. `plan`: expected times of each run, in order; only their ratios matter.
 
-    The fraction is a share of the planned time. It falls only if the plan grows, because a baseline requires more runs.
-    `likely_s`: the duration of the whole job by earlier jobs; None if unknown. The remaining time moves from this value
-    to the forecast of the job's own steps and runs.
+    The fraction is a share of the planned time. It falls only if the plan grows because a baseline requires more runs.
+    `likely_s`: the duration of the whole job, estimated from earlier jobs; None if unknown. The ETA moves from this
+    estimate to a forecast from the job's own steps and runs.
     """
 
     def __init__(self, plan: Sequence[RunTimes], likely_s: float | None = None) -> None:
@@ -40,22 +40,22 @@ class JobProgress:
         self._took: list[RunTimes] = []
         self._is_first: list[bool] = []  # of each run that has ended
         self._began_s = 0.0  # of the current run
-        self._trained_from: tuple[float, float] | None = None  # first time in this run's training, and its share
-        self._training_s = self._training_ends_s = 0.0  # of the current run, by its steps so far; 0 if unknown
+        self._trained_from: tuple[float, float] | None = None  # time and share at this run's first training frame
+        self._training_s = self._training_ends_s = 0.0  # of the current run, estimated from its steps; 0 if unknown
 
     def replan(self, plan: Sequence[RunTimes]) -> None:
-        """Replace the plan by a plan with the same begin."""
+        """Replace the plan. The new plan must begin with the same runs."""
         self._plan = plan
 
     def note_end(self, phases: Phases, elapsed_s: float, *, is_first: bool) -> None:
-        """Note the end of a run, `elapsed_s` after the claim: the first run of a spec trains, chooses and checks."""
+        """Note the end of a run, `elapsed_s` after the claim. Only the first run of a spec trains, tunes and checks."""
         first_only_s = (phases.build_s or 0.0) + (phases.overhead_s or 0.0) if is_first else 0.0
         self.run_ended(elapsed_s, phases.training_s or 0.0, first_only_s)
 
     def run_ended(self, elapsed_s: float, training_s: float = 0.0, first_only_s: float = 0.0) -> None:
         """Note that a run has ended `elapsed_s` after the claim. Its full training took `training_s`.
 
-        `first_only_s`: time that further runs don't take, such as checks and choices; 0 for a further run.
+        `first_only_s`: time that later runs don't need, such as for checks and tuning; 0 for a later run.
         """
         self._took.append(RunTimes(max(0.0, elapsed_s - self._began_s - training_s - first_only_s), training_s))
         self._is_first.append(training_s + first_only_s > 0)
@@ -88,7 +88,7 @@ class JobProgress:
         )
 
     def _note_training(self, frame: ProgressFrame, elapsed_s: float) -> None:
-        """Forecast the training's time: all steps take about as long, so a share of them shows the time of all."""
+        """Forecast the training's time from its steps so far: all steps take about the same time."""
         share = _share(frame)
         from_s, from_share = self._trained_from = self._trained_from or (elapsed_s, share)
         if share - from_share >= _LEAST_FRACTION:
@@ -96,9 +96,9 @@ class JobProgress:
             self._training_ends_s = elapsed_s + (1 - share) * self._training_s
 
     def _eta_s(self, within: float, run: int, fraction: float, elapsed_s: float) -> float | None:
-        """A weighted mean of two forecasts of the whole time: by earlier jobs, and by this job so far.
+        """The remaining time, from a weighted mean of two forecasts of the whole time: by earlier jobs and by this job.
 
-        The second forecast's weight is the share of the time or of the runs that is over, or that the training takes.
+        The weight of this job's forecast is the largest share of three: elapsed time, ended runs, the training's time.
         """
         whole_s = self._whole_s(within, run, fraction, elapsed_s)
         weight = max(fraction, run / (run + 1), self._training_s / whole_s if whole_s else 0.0)
@@ -109,7 +109,7 @@ class JobProgress:
         return max(whole_s - elapsed_s, _OVERDUE * (1 - fraction) * elapsed_s, _LEAST_ETA_S)
 
     def _whole_s(self, within: float, run: int, fraction: float, elapsed_s: float) -> float | None:
-        """The time of the whole job by this job alone; None below 5 %."""
+        """The duration of the whole job, estimated from its own progress; None below 5 %."""
         if not self._took:
             if self._training_s:
                 return max(self._training_ends_s, elapsed_s) + self._after_training_s(within)
@@ -123,7 +123,7 @@ class JobProgress:
         return elapsed_s + (left_s if within < 1 else 0.0) + _all_s(later)
 
     def _rate(self, planned: Sequence[RunTimes]) -> float:
-        """The ratio of the runs' time to the planned time; of further runs only, if a further run has ended."""
+        """The ratio of the ended runs' time to their planned time, without first runs once a later run has ended."""
         ended = zip(self._is_first, self._took, planned, strict=True)
         pairs = [
             (took.run_s, plan.run_s) for is_first, took, plan in ended if not (is_first and not all(self._is_first))
@@ -131,7 +131,7 @@ class JobProgress:
         return sum(took_s for took_s, _ in pairs) / sum(planned_s for _, planned_s in pairs)
 
     def _after_training_s(self, within: float) -> float:
-        """The time of the job after the first run's training: as planned, scaled by the duration of earlier jobs."""
+        """The time of the job after the first run's training: the planned time, scaled by earlier jobs' durations."""
         rest_s = (self._plan[0].run_s if within < 1 else 0.0) + _all_s(self._plan[1:])
         return rest_s if self._likely_s is None else rest_s * self._likely_s / _all_s(self._plan)
 

@@ -85,8 +85,8 @@ def peak_memory(framework: Framework, kind: str) -> Memory:
 
 
 class PhaseTimer:
-    """Times named blocks. Repeated phases add up; a phase that never ran is null. An inner block counts only as its own
-    phase.
+    """Times named blocks. Repeated phases add up; a phase that never ran is null. The time of an inner block is only in
+    its own phase.
     """
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -97,7 +97,7 @@ class PhaseTimer:
 
     @contextmanager
     def phase(self, name: str, *, reported: bool = True) -> Iterator[None]:
-        """Report the phase unless its block does so, then time it; `name` is a field of `Phases` without its `_s`."""
+        """Time the block as phase `name`, a field of `Phases` without `_s`. Report the phase if `reported`."""
         if f"{name}_s" not in Phases.model_fields:
             raise ValueError(f"unknown phase {name}; use a field of Phases without _s")
         if reported:
@@ -182,12 +182,12 @@ class Run:
         )
 
     def _rule(self, cases: int) -> StoppingRule:
-        """The rule of the next case, if `cases` are left: they divide the remaining share of the run in the budget."""
+        """The rule of the next case. The `cases` that are left divide the rest of the run's share of the budget."""
         share, measure = self._request.share, self._request.spec.measure
         if share is not None:
             spent_s = time.perf_counter() - self._began_s - self._timer.seconds("training")
             loops_s = latency.OF_SHARE * share.time_s if self._times_calls else 0.0
-            # The first run's share doesn't pay for the choices that it makes by measuring.
+            # The first run also tunes params by measuring, but keeps at least half of its share for samples.
             least_s = share.time_s / 2 if self._request.run == 0 else 0.0
             share = share.model_copy(update={"time_s": max(least_s, share.time_s - loops_s - spent_s) / cases})
         return StoppingRule.of(measure, self._device.kind, share)
@@ -261,7 +261,7 @@ class Run:
             )
 
     def _loop_s(self, loops: int) -> float:
-        """The duration of each of the loops of calls, which get a part of the run's share of the budget."""
+        """The duration of each loop of calls. All loops together get a part of the run's share of the budget."""
         share = self._request.share
         if share is None:
             return min(latency.MOST_S, self._request.spec.measure.longest_s)

@@ -5,8 +5,8 @@ runners start in the same way, with the same parent-death signal, process group 
 
 A request is one message on the control socket with four descriptors: frames, log, request, status. The zygote writes
 JSON objects to the status pipe, one per line. The first is `{"pid": …}` or `{"refused": …}`, with `"passing": true` if
-a retry may succeed. The last is `{"status": …}`, as returned by `waitpid`. If the status pipe closes without it, the
-zygote has died.
+a retry may succeed. The last is `{"status": …}`, as returned by `waitpid`. If the status pipe closes without a
+`status`, the zygote has died.
 
 Orphans: the zygote adopts processes that left their runner's process group (PR_SET_CHILD_SUBREAPER, prctl(2)), and ends
 them with the runner. Adoption doesn't slow down a runner's start, and neither `setsid` nor a second fork escapes it.
@@ -46,7 +46,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(root: int) -> dict[int, int]:
-    """pid -> number of threads, of every descendant of `root`. Processes that end meanwhile don't count."""
+    """pid -> number of threads, of every descendant of `root`. Omits processes that end meanwhile."""
     children = _children()
     threads_of: dict[int, int] = {}
     waiting = list(children(root))
@@ -64,7 +64,7 @@ def children_of(pid: int) -> set[int]:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Resident memory of the processes. Memory that several processes share counts for each."""
+    """Resident memory of the processes. Memory that several processes share is counted once for each of them."""
     return sum(int(words[1]) * _PAGE_BYTES for pid in pids if len(words := _text(_PROC / f"{pid}/statm").split()) > 1)
 
 
@@ -117,13 +117,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose parent dies. A fork doesn't inherit this, an exec keeps it."""
+    """Become the parent of descendants whose parent dies. Forks don't inherit this role; an exec keeps it."""
     if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def end_adopted(runners: Collection[int]) -> None:
-    """Kill and reap all children of this process except `runners`, and their orphans. It must have one thread."""
+    """Kill and reap all children of this process except `runners`, and their orphans. It must have only one thread."""
     deadline_s = time.monotonic() + _PATIENCE_S
     while strangers := children_of(os.getpid()) - set(runners):
         for pid in strangers:  # kill all of them before waiting: they may be forking
@@ -206,7 +206,7 @@ _TRANSIENT_ERRNOS = (errno.EAGAIN, errno.ENOMEM)  # out of processes or memory
 
 
 class Zygote:
-    """Serves `control` until it closes, then ends with its children. `fault`: why it can't fork runners."""
+    """Serves `control` until it closes, then ends with its children. `fault`: why the zygote can't fork runners."""
 
     def __init__(self, control: socket.socket, fault: str | None) -> None:
         self._control = control
@@ -361,12 +361,12 @@ def _load(name: str) -> str | None:
 
 
 def _keep_from_starting_threads() -> None:
-    """Keras imports pandas if it is installed, and pandas Arrow, whose jemalloc would start a thread."""
+    """Keras imports pandas if pandas is installed. pandas imports Arrow, whose jemalloc would start a thread."""
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 def _end_library_threads() -> None:
-    """OpenBLAS starts threads on import and ends them in its fork handler; it starts new ones when it needs them."""
+    """Fork, because OpenBLAS's fork handler ends the threads that it started on import. It starts new ones later."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)

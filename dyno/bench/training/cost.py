@@ -1,6 +1,6 @@
 """Estimate the sample counts, time and memory of a training before its data is loaded.
 
-The estimates suit models whose products dominate. Recurrent models have their own estimates (`training.recurrent`).
+The estimates suit models in which products dominate the time. `training.recurrent` estimates recurrent models.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _FORWARD = 1 / 3  # the forward pass as a share of a training step
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """One execution has `steps` on batches of `batch` samples. An epoch trains `trained`, validates `validated`."""
+    """One execution makes `steps` steps of `batch` samples. An epoch trains on `trained`, validates on `validated`."""
 
     batch: int
     steps: int
@@ -30,14 +30,14 @@ class SampleCounts:
         return self.batch * self.steps
 
     def in_all(self, params: TrainingParams) -> float:
-        """Samples of all trainings of a job. An evaluated sample counts as its share of a training step's time."""
+        """Samples of all trainings of a job. An evaluated sample counts as a third of a trained sample."""
         tested_per_epoch = self.tested if getattr(params, "target_accuracy", None) is not None else 0
         of_epochs = params.epochs * (self.trained + _FORWARD * (self.validated + tested_per_epoch))
         return params.trials * (of_epochs + _FORWARD * self.tested)
 
 
 def counts_of_epochs(params: TrainingParams, samples: int, tested: int) -> SampleCounts:
-    """The counts if epochs use each sample once, except the held-out samples. Executions end within an epoch."""
+    """The counts if an epoch uses each sample once, except held-out samples. No execution spans two epochs."""
     held_out = held_out_count(samples, params.validation_share)
     trained = max(1, samples - held_out)
     batch = min(params.batch_size, trained)
@@ -52,7 +52,7 @@ def counts_of_steps(params: TrainingParams, steps_per_epoch: int, validated: int
 
 _BUILD_S = 3.0
 _BYTES_PER_WEIGHT = 4 * 5  # the weight, its gradient, Adam's two moments and a copy during saving
-_REACHED = 0.15  # share of the float32 peak, low for small kernels and much memory traffic; measured 0.19
+_REACHED = 0.15  # share of the float32 peak, low because of small kernels and memory traffic; measured 0.19
 _ASSUMED_FLOP_PER_S = {"cpu": 1.5e10, "gpu": 5e11, "tpu": 1e12}  # per CPU core, per accelerator
 # Time to start a step's operations and update the weights. CPU: `mnist_cnn` at batch 1 took up to 10 ms on busy cores.
 # Accelerators: about fifty kernels of 5 µs.

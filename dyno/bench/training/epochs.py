@@ -93,7 +93,7 @@ class Callbacks:
         if params.best_weights:
             made.append(callbacks.ModelCheckpoint(self._best, _MONITOR, save_best_only=True, save_weights_only=True))
         if params.reduce_lr_patience is not None:
-            # Keras' default min_delta of 1e-4 is large for a low loss; EarlyStopping's default is 0.
+            # ReduceLROnPlateau's default min_delta of 1e-4 is large for a low loss; EarlyStopping's default is 0.
             patience = params.reduce_lr_patience
             made.append(callbacks.ReduceLROnPlateau(_MONITOR, factor=_FACTOR, patience=patience, min_delta=0.0))
         if params.early_stopping_patience is not None:
@@ -101,7 +101,7 @@ class Callbacks:
         return callbacks.CallbackList(made, add_history=False, model=self._model)
 
     def _rate(self) -> float:
-        # Over replicas the variable doesn't convert to float directly.
+        # With several replicas, the variable doesn't convert to float directly.
         return float(self._model.optimizer.learning_rate.numpy())
 
     def _note(self, epoch: int, loss: float, rate: float) -> None:
@@ -126,7 +126,7 @@ _REPORTS_PER_EPOCH = 10
 class Epochs:
     """`count` epochs of `steps` full batches; `tail` adds the remaining samples.
 
-    They report progress in steps over all `trials`; this is trial number `trial` (from 0).
+    Progress is reported in steps of all `trials` together; these epochs are trial number `trial` (from 0).
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Epochs:
     def train(
         self, callbacks: Callbacks, done: int = 0, spent_s: float = 0.0, noise: HostNoise | None = None
     ) -> list[Epoch]:
-        """Train all epochs. `done` steps of the first epoch already ran, in `spent_s`, watched by `noise`."""
+        """Train all epochs. The first `done` steps were made earlier, in `spent_s`, while `noise` watched the cores."""
         epochs: list[Epoch] = []
         for number in range(self._count):
             noise = noise or watch_cores(self._context)

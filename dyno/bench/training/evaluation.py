@@ -1,11 +1,11 @@
 """Evaluate a model on held-out data: split the data, compute loss and accuracy, and margins over reference predictors.
 
 The seed alone decides which samples are held out. A margin is the advantage of a trained model over a reference
-predictor. Neighbouring hours and characters are alike, so single values don't count as independent. The evaluation
+predictor. Neighbouring hours and characters are alike, so single values aren't independent. The evaluation
 therefore cuts the data, in order, into blocks of equal length and applies Student's t to the blocks' mean differences.
 
 Seasons and plays are longer than a block. The differences of neighbouring blocks correlated by up to 0.57, which makes
-a 95 % interval 1.9 times too narrow. So the interval is at 99.9 %, which is 1.9 times as wide.
+a 95 % interval 1.9 times too narrow. So Dyno takes the 99.9 % interval, which is 1.9 times as wide.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,8 +29,8 @@ def held_out_count(count: int, share: float) -> int:
 def hold_out(samples: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
     """Split into (training samples, validation samples or None). Raises RunFailed if no training sample is left.
 
-    The `seed` draws the held-out samples. Of windows over one series, it holds out the last windows and drops windows
-    that overlap them: randomly drawn windows would share nearly all rows with training windows.
+    The `seed` draws the held-out samples. For windows over one series, the last windows are held out, and windows that
+    overlap them are dropped: randomly drawn windows would share nearly all rows with training windows.
     """
     count = held_out_count(len(samples), share)
     if count == 0:
@@ -102,7 +102,7 @@ def _right(loss: str, targets: NDArray[Any], predicted: NDArray[np.float32]) -> 
 
 
 MAX_BLOCKS = 20
-MIN_BLOCKS = 5  # fewer blocks don't show how much they scatter
+MIN_BLOCKS = 5  # with fewer blocks, their scatter is unknown
 CONFIDENCE = 0.999
 
 
@@ -122,7 +122,7 @@ class Margin:
 def margins(
     model_errors: NDArray[np.float64], baselines: Mapping[str, NDArray[np.float64]], shortest: int
 ) -> list[Margin]:
-    """The margin over each reference predictor. Errors are (values,), in the order of the data.
+    """The margin over each reference predictor. Error arrays have the shape (values,), in the order of the data.
 
     There are up to 20 blocks, of at least `shortest` values. Fewer than 5 give no interval.
     """

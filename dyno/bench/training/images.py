@@ -1,7 +1,7 @@
-"""Define what the image classifiers share: params, network, FLOP count, estimate, plan and evaluation.
+"""Shared parts of the image classifiers: params, network, FLOP count, estimate, plan and evaluation.
 
 The evaluation counts, lists and draws the misclassified test images. Images stay uint8 on the device, which takes a
-quarter of the memory; the model's first layer scales them to 0 to 1. On a CPU, uint8 is as fast as float32 images
+quarter of float32's memory; the model's first layer scales them to 0 to 1. On a CPU, uint8 is as fast as float32 images
 (CIFAR-10's network, batch 128, two Zen 4 cores: 1.8 ms per sample either way).
 """
 
@@ -35,7 +35,7 @@ _LEAST = 1e-7  # the probability at which Keras clips a loss
 def judge_images(
     data: image_sets.Images, noun: str, trainer: Trainer, context: BuildContext, recognise: int | None
 ) -> TrainingOutcome:
-    """Accuracy with its Wilson interval, the misclassified images, `wrong.png`, and the probabilities of `recognise`.
+    """Accuracy with its Wilson interval, misclassified images, `wrong.png`, and the prediction for image `recognise`.
 
     `noun` names the images in the plural, such as "digits".
     """
@@ -62,7 +62,7 @@ def judge_images(
 
 
 def _described(data: image_sets.Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
-    """Label and prediction by number and by name; `probability` is the predicted class's."""
+    """Label and prediction by number and by name; `probability` is that of the predicted class."""
     label, best = int(data.test_labels[index]), int(probabilities[index].argmax())
     return {
         "index": index,
@@ -135,7 +135,7 @@ class ImageParams(TrainingParams):
         return ("data", self.available[0]) if self.data == "sample" else None
 
     def fitted(self, replicas: int) -> dict[str, object]:
-        """Also moves the default of `recognise` into a smaller test set."""
+        """Also lowers the default of `recognise` to fit a smaller test set."""
         tested, recognise = self._tested, self.recognise
         within = {} if recognise is None or recognise < tested else {"recognise": tested - 1}
         return {**super().fitted(replicas), **within}
@@ -172,7 +172,7 @@ class ClassifierParams(ImageParams):
 
 
 def check_recognise(recognise: int | None, data: image_sets.Images) -> None:
-    """Raises RunFailed if the test set has no such image: only the worker knows the data that it found."""
+    """Raises RunFailed if the test set has no such image. Admission doesn't know which data the worker finds."""
     if recognise is not None and recognise >= len(data.test_labels):
         detail = f"test image {recognise} doesn't exist: {data.origin.name} ({data.origin.kind}) has "
         raise RunFailed("benchmark", "no_such_image", f"{detail}{len(data.test_labels)} here, numbered from 0")
@@ -258,7 +258,7 @@ class Network:
 
 @dataclass(frozen=True)
 class ImageTraining:
-    """The `Workload`'s functions of a training. `network(params)`: a network whose sizes the params may set."""
+    """The functions of a training's `Workload`. `network(params)`: a network whose sizes the params may set."""
 
     network: Callable[[Any], Network]
 

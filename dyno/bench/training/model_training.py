@@ -3,9 +3,9 @@
 A workload provides a `Plan`: how to make its model, the training data, and how to evaluate it. `Epochs` runs the
 epochs with Keras' own callbacks. Further trials differ only in their seed.
 
-`jit_compile` "auto" measures both settings and uses the faster setting, on TensorFlow only; JAX compiles every step,
-PyTorch none. Run 0 of a job measures on a separate model, and the other runs reuse its choice. On a CPU a small batch
-is enough and limits XLA's compilation and slow convolutions to seconds. It leads to the same choice as a full batch. On
+`jit_compile` "auto" measures both settings and uses the faster setting, on TensorFlow only. JAX compiles every step,
+PyTorch compiles none. Run 0 of a job measures on a separate model, and the other runs reuse its choice. On a CPU a
+small batch leads to the same choice as a full one, and limits XLA's compilation and slow convolutions to seconds. On
 two Zen cores `mnist_cnn` with XLA took 15 x as long at batch 32 (23 and 345 ms per step) and 11 x at batch 1024
 (0.63 and 7.1 s). An accelerator gets the full batch, because it finishes a small batch before the host has started the
 operations.
@@ -64,7 +64,7 @@ def trial_result(
 
 
 def _to_accuracy(epochs: Sequence[Epoch], target: float | None) -> dict[str, Any]:
-    """The epochs and the time until one reaches the target. The result is empty if no epoch reaches it."""
+    """The number of epochs and the time until the accuracy reaches the target; empty if it never does."""
     for count, epoch in enumerate(epochs, 1):
         if target is not None and epoch.test_accuracy is not None and epoch.test_accuracy >= target:
             time_s = math.fsum(done.time_s for done in epochs[:count])
@@ -92,13 +92,13 @@ def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
 
 
 _BATCH_ON_CPU = 32
-_BATCHES = 8  # of samples to use: they spread the cost of shuffling over as many steps
+_BATCHES = 8  # number of batches to use; they spread the cost of a shuffle over that many steps
 _ROUNDS, _BUDGET_S = 5, 10.0
 _ROUND_S = 0.02  # long compared with the clock's resolution and one call
-_MOST_STEPS = 1024  # in a round; more of such short steps don't change the choice
+_MOST_STEPS = 1024  # in a round; if steps are so short, more of them don't change the choice
 _ERROR_CHARACTERS = 300  # of XLA's message
 _PLACES = ("Graph execution error", "Detected at node", "<stack traces", "File ", "Node:")
-_HOPELESS = 3.0  # a step with XLA that takes this many times as long ends the measurement
+_HOPELESS = 3.0  # the measurement ends if a step with XLA takes this many times as long as one without
 _SETTLED = {"jax": (True, "JAX compiles every step"), "torch": (False, "PyTorch's step is not compiled")}
 
 
@@ -216,7 +216,7 @@ class _Candidates:
         return trainer
 
     def _time(self, setting: bool, trainer: Trainer) -> None:
-        """Time steps that queue on the device, as in a sample: a read-back after each would hide what XLA saves."""
+        """Time steps that queue on the device, as in a sample: reading back after each step would hide XLA's gain."""
         self._context.report("build", 0, None, "steps")
         while (spent_s := _spent_s(trainer, self._steps[setting])) < _ROUND_S and self._steps[setting] < _MOST_STEPS:
             self._steps[setting] *= 2
@@ -236,7 +236,7 @@ def _said_by(error: Exception) -> str:
 
 
 def _few(samples: Dataset, count: int) -> Dataset:
-    """The first `count` samples. Windows keep the whole series, which takes little memory: they may start anywhere."""
+    """The first `count` samples. Windows keep the whole series, as they may start anywhere; it takes little memory."""
     if samples.starts is not None:
         return replace(samples, starts=samples.starts[:count])
     return replace(samples, inputs=samples.inputs[:count], targets=samples.targets[:count])
@@ -259,8 +259,8 @@ class Plan:
     """`make(jit_compile)` returns a new compiled Keras model with new weights; `judge` evaluates a trained model.
 
     `judge` may write files to `context.artifacts`. With `target_accuracy`, the training tests every epoch on `test`.
-    With `steps_per_epoch` None an epoch uses every sample once. Without `validation`, the training holds out the
-    `validation_share` of `train`, which the seed draws.
+    If `steps_per_epoch` is None, an epoch uses every sample once. Without `validation`, the training holds out the
+    `validation_share` of `train`; the seed draws these samples.
     """
 
     make: Callable[[JitCompile], Any]
@@ -294,7 +294,7 @@ class ModelTraining:
             self._jit = choose_jit(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
-        # Until `complete`; all other executions are only timed.
+        # Whether executions are part of the full training, until `complete` ends it. All others are only timed.
         self._trains = context.run == 0 and params.train == "full"
         self._losses = self._new_losses()
         self._training: Training | None = None
@@ -386,14 +386,14 @@ class ModelTraining:
         return self._training is not None and result_checks.loss_rising(self._training) is not None
 
     def _against_new_weights(self, training: Training) -> list[ResultWarning]:
-        """LOSS_RISING, if a loss is far above the loss of a model with new weights, which learns nothing."""
+        """LOSS_RISING, if a loss is far above the loss of a model with new weights, which has learned nothing."""
         highest = [epoch.loss for epoch in training.epochs] + [trial.highest_loss or 0.0 for trial in training.trials]
         start = self._loss_of_new_weights()
         rising = result_checks.loss_diverged(start, max(*highest, self._losses.highest))
         return [] if rising is None else [rising]
 
     def _loss_of_new_weights(self) -> float:
-        """The mean over a few batches of the job's size, so that it needs no more memory than the job's steps."""
+        """The mean over a few batches of the job's batch size, which need no more memory than the job's steps."""
         framework, size = self._context.framework, self._trainer.batch_size
         per_execution = self._trainer.steps_per_execution
         steps = per_execution * math.ceil(result_checks.LEAST_STARTING / (size * per_execution))
@@ -405,7 +405,7 @@ class ModelTraining:
         return framework.trainer(model, samples, size, self._context.seed, per_execution).steps(steps)
 
     def _ran(self) -> dict[str, JsonValue]:
-        """The values that ran, of params that the spec left open."""
+        """The values used for params that the spec left open."""
         return {"jit_compile": self._trainer.jit_compile, **self._plan.params}
 
     def details(self) -> dict[str, JsonValue]:
@@ -508,7 +508,7 @@ class ModelTraining:
 
 
 def _started(plan: Plan, weights: Path | None) -> Plan:
-    """The plan that loads `weights` into every model it makes. Mismatching weights fail before any step."""
+    """The plan, changed to load `weights` into every new model. Mismatching weights fail before any step."""
     if weights is None:
         return plan
 

@@ -11,7 +11,7 @@ from dyno.charts import result_charts
 from dyno.charts.drawing import font
 from dyno.models.result import Epoch
 
-_COLUMNS, _MOST_ROWS = 5, 12  # of a gallery, which is as wide as a page's column and stays readable on a phone
+_COLUMNS, _MOST_ROWS = 5, 12  # of a gallery as wide as a page's text column, which stays readable on a phone
 _CELL, _IMAGE = 144, 128  # pixels
 _TEXT, _LINE = 18, 22
 _RED, _GREY = "#b0261e", "#444b53"
@@ -49,7 +49,7 @@ def plot_gallery(
 
 
 def _enlarged(image: NDArray[Any]) -> Any:
-    """An image for people: grey ones dark on white, with the contrast of their brightest pixel."""
+    """The image, enlarged. Grey images become dark on white, scaled to their brightest pixel."""
     from PIL import Image
 
     pixels = image.squeeze().astype(np.float32)
@@ -62,7 +62,7 @@ def _enlarged(image: NDArray[Any]) -> Any:
 
 
 def _fitting(text: str) -> Any:
-    """The font in the size at which the text has room."""
+    """The font in its usual size, or smaller if the text would be too wide."""
     wide = font(_TEXT)
     return wide if wide.getlength(text) <= _CELL - 4 else font(int(_TEXT * (_CELL - 4) / wide.getlength(text)))
 

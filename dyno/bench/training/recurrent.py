@@ -1,9 +1,9 @@
-"""Define what the recurrent workloads share: params, FLOP count, kernel, estimate and the `Workload`'s functions.
+"""Shared parts of the recurrent workloads: params, FLOP count, kernel, estimate and the `Workload`'s functions.
 
 FLOP of one time step of one sample, forward, multiply-add = 2: the four gates of an LSTM take 8·units·(inputs + units),
-the three of a GRU 6·units·(inputs + units). A training step takes three times the forward pass: once more for the
-gradients of the weights, and once more for the gradients of the inputs and states. The count omits biases, gates and
-activations. The time estimate adds a fixed cost per time step to the products' cost.
+the three gates of a GRU take 6·units·(inputs + units). A training step takes three times the forward pass: once more
+for the gradients of the weights, and once more for the gradients of the inputs and states. The count omits biases,
+gates and activations. The time estimate adds a fixed cost per time step to the products' cost.
 """
 
 import math
@@ -91,7 +91,7 @@ _UNROLLED_STEP_S = 0.1  # to build one step of an unrolled loop
 _REACHED = 0.35
 _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 2e12, "tpu": 4e12}  # per CPU core, per accelerator
 # Fixed cost of a time step for any batch, forward and backward: the loop itself, reading the weights and summing their
-# gradients. CPU: fitted to 4 to 256 samples of the three workloads on two Zen 4 cores.
+# gradients. CPU values are fitted to batches of 4 to 256 samples of the three workloads on two Zen 4 cores.
 _STEP_S = {"cpu": 3e-4, "gpu": 1e-4, "tpu": 5e-5}
 _STEP_S_PER_WEIGHT = {"cpu": 2e-9, "gpu": 2e-11, "tpu": 2e-11}
 # Bytes kept for the backward pass per sample, time step and unit. Measured on a CPU; PyTorch wasn't measured.
@@ -118,7 +118,7 @@ def estimate_recurrent_step(cost: RecurrentCost, device: Device, replicas: int) 
     """The products at a share of the peak (or an assumed rate), plus the fixed cost of each time step.
 
     Every replica has its own loop; the loops of virtual devices share the cores. `touched_bytes` assumes the framework
-    that keeps the most, so only data that surely fits in a cache raises CACHE_RESIDENT.
+    that keeps the most bytes, so only data that surely fits in a cache raises CACHE_RESIDENT.
     """
     kind = device.driven_as
     rate = estimates.rate_flop_per_s(device, "float32", _REACHED, _ASSUMED_FLOP_PER_S) * estimates.speed_up(
@@ -203,6 +203,6 @@ class RecurrentTraining:
         ]
 
     def build(self, params: RecurrentParams, context: contract.BuildContext) -> contract.Built:
-        """Count FLOP per sample, because a framework may make fewer steps per execution than requested."""
+        """FLOP are counted per sample, because a framework may make fewer steps per execution than requested."""
         plan = replace(self.plan(params, context), flops_per_sample=self.cost(params).flops_per_sample)
         return ModelTraining(params, plan, context)

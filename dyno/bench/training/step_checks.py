@@ -2,8 +2,8 @@
 
 The checks compare the optimiser's step counter with the number of timed steps and verify that the weights changed,
 because skipped steps, or steps on a copy, look fast. Run 0 also compares timed steps with plain steps
-(`dyno.bench.measure.correctness`). Further checks: the data isn't constant, the weights are finite, and the requested
-precision ran.
+(`dyno.bench.measure.correctness`). Further checks: the data isn't constant, the weights are finite, and the steps
+used the requested precision.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _SKIPPED, _SKIPPED_SHARE = 32, 1e-3
 
 @dataclass
 class StepCounter:
-    """Counts the steps of one model. `counted`: the steps that the figure counts; the caller adds to it.
+    """Counts the steps of one model. `counted`: the number of steps in the figure; the caller increases it.
 
     Call `Trainer.sync` before any method, so that the model holds the trained weights.
     """
@@ -45,7 +45,7 @@ class StepCounter:
         return cls(_made(model), fingerprints(model))
 
     def miscounted(self, model: Any) -> ResultWarning | None:
-        """A warning if the optimiser made more or fewer steps. Steps skipped for infinite gradients are allowed."""
+        """A warning if the optimiser's steps differ from `counted`. Skips for infinite gradients are allowed."""
         made = _made(model) - self.made_before
         scaled = hasattr(model.optimizer, "inner_optimizer")
         skipped = _SKIPPED + int(_SKIPPED_SHARE * self.counted) if scaled else 0
@@ -59,10 +59,10 @@ class StepCounter:
 
 
 class StepLosses:
-    """The running losses of one model's steps, on batches of `batch_size`. `trained`: with another job's weights.
+    """The running losses of one model's steps, on batches of `batch_size`. `trained`: with weights of another job.
 
-    `start`: the loss before the first step, unless the first call made several steps or the loss shows no start. A
-    batch of a trained model shows none: a few wrong samples make most of its loss.
+    `start`: the loss before the first step; None if the first call made several steps, if the batch is small, or if the
+    model is `trained`: then a batch's loss comes mostly from a few wrong samples.
     """
 
     def __init__(self, batch_size: int, *, trained: bool = False) -> None:
@@ -80,7 +80,7 @@ class StepLosses:
             self._nonfinite = loss
 
     def restart(self) -> None:
-        """Forget all losses but `start`: the epochs record their own losses."""
+        """Forget all losses except `start`: the epochs record their own losses."""
         self._highest, self._nonfinite = -math.inf, 0.0
 
     def warnings(self) -> list[ResultWarning]:
@@ -91,7 +91,7 @@ class StepLosses:
 
     @property
     def highest(self) -> float:
-        """The highest finite loss; 0 without any."""
+        """The highest finite loss; 0 if there is none."""
         return self._highest if math.isfinite(self._highest) else 0.0
 
 
@@ -114,7 +114,7 @@ _GROWS = 2
 class CompiledStep:
     """A model in training and its compiled step: `step` makes one step and returns its (inputs, targets, loss).
 
-    The batch comes from the data that the step should use, even if it used other data. The loss is None if unknown.
+    The batch is the data that the step should use, even if the step used other data. The loss is None if unknown.
     `make` returns a new compiled model. `parts`: see `Trainer`.
     """
 
@@ -135,7 +135,7 @@ class StepFinding:
 
 
 def compare_step(context: BuildContext, timed: CompiledStep, requested: str) -> StepFinding:
-    """Compare one timed step with two plain ones; repeat up to three times if they disagree."""
+    """Compare one timed step with two plain steps; make up to three comparisons if they disagree."""
     if (reason := _memory_shortage(context)) is not None:
         return StepFinding(unchecked=reason)
     try:
@@ -205,7 +205,7 @@ def _memory_shortage(context: BuildContext) -> str | None:
 
     A plain step keeps intermediate values that a compiled step fuses away: measured 1.2 to 1.8 times the process'
     peak. On an accelerator the framework raises an error, which also gives a reason; on the host the kernel would kill
-    the run. `ru_maxrss` wouldn't do: a process inherits that of the process which started it, even through an exec.
+    the run. `ru_maxrss` is unsuitable: a process inherits it from its parent, even through an exec.
     """
     if context.device is None or context.device.driven_as != "cpu":
         return None
@@ -290,8 +290,8 @@ def _compare_with_plain_step(context: BuildContext, step: CompiledStep, requeste
 def _computed_in(model: Any, requested: str) -> str:
     """The dtype of the layers.
 
-    It differs from `requested` if no layer computes in `requested`, or if any layer doesn't compute in a requested
-    float32.
+    It differs from `requested` if no layer computes in `requested` or, for a requested float32, if any layer computes
+    in another dtype.
     """
     dtypes = {str(layer.compute_dtype) for layer in model.layers if layer.weights}
     others = sorted(dtypes - {requested})
@@ -302,7 +302,7 @@ def _observe_precision(context: BuildContext, model: Any, requested: str, facts:
     """The precision of the coarser of two Keras operations: a product and, if the model has them, a convolution.
 
     They run on the device in the layers' dtype, under the framework's settings for the training: a GPU may use TF32,
-    a TPU bfloat16. Later runs execute the same kernels, so they take the first run's errors.
+    a TPU bfloat16. Later runs execute the same kernels, so they reuse the first run's errors.
     """
     dtype = _computed_in(model, requested)
     earlier = context.tuned.get(_ERRORS)
@@ -320,9 +320,9 @@ def _observe_precision(context: BuildContext, model: Any, requested: str, facts:
 
 
 def _is_default(context: BuildContext, requested: str, observed: Mapping[str, str | None]) -> bool:
-    """Whether another precision than `requested` ran, but only by the framework's defaults.
+    """Whether the framework's defaults alone explain a precision other than `requested`.
 
-    `observed`: by kind of operation. PyTorch uses TF32 for convolutions alone.
+    `observed`: the precision by kind of operation. PyTorch uses TF32 for convolutions alone.
     """
     default = _rounding_precision(context, requested)
     others = [kind for kind, precision in observed.items() if precision != requested]

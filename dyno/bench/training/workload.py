@@ -1,4 +1,4 @@
-"""Declare what all training workloads share: params, optimisers, metrics, details of steps and models, `Workload`.
+"""Shared declarations of all training workloads: params, optimisers, metrics, details, `Workload`.
 
 Optimisers use Keras' defaults, except for the learning rate and SGD's momentum of 0.9.
 """
@@ -31,8 +31,8 @@ def new_optimizer(keras: Any, optimizer: Optimizer, learning_rate: float) -> Any
     return {"adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}[optimizer](learning_rate)
 
 
-# These fields change the length, the quality or the start of a training. The sampled step is the same for all values,
-# and so is the sampled call of `quantized_inference`, which doesn't train if it has weights.
+# These fields change the length, the quality or the start of a training. They don't change the sampled step, nor the
+# sampled call of `quantized_inference`, which doesn't train if it has weights.
 _UNTIMED = frozenset(
     {
         *("epochs", "learning_rate", "early_stopping_patience", "reduce_lr_patience", "best_weights"),
@@ -69,7 +69,7 @@ class TrainingParams(Params):
 
     untimed: ClassVar[frozenset[str]] = _UNTIMED
     how: ClassVar[frozenset[str]] = frozenset({"jit_compile", "steps_per_execution"})
-    tests_accuracy: ClassVar[bool] = False  # whether results have the accuracy on a test set
+    tests_accuracy: ClassVar[bool] = False  # whether results include the accuracy on a test set
 
     train: Literal["steps", "full"] = Field(
         "steps",
@@ -179,7 +179,7 @@ class TrainingParams(Params):
         return [FieldError("/steps_per_execution", "steps-unsupported", ONE_BY_ONE.format(framework))]
 
     def _too_few(self, required: int, detail: str) -> list[FieldError]:
-        """A field error if fewer than `least` samples are left for training."""
+        """A field error if fewer than `required` samples are left for training."""
         if self.samples_asked_for is None:
             return []
         name, count = self.samples_asked_for
@@ -304,7 +304,7 @@ def training_workload(
 def training_smoke(
     params: Mapping[str, JsonValue], details: Collection[str] = (), artifacts: Collection[str] = ()
 ) -> Smoke:
-    """A training of one epoch with the usual outputs, without XLA, which would compile for most of the time."""
+    """A training of one epoch with the usual outputs, without XLA, whose compilation would take most of the time."""
     return Smoke(
         params={"epochs": 1, "jit_compile": False, **params},
         details=frozenset({"batch_size", "batch_size_per_replica", "replicas", "jit_compile", "weights", *details}),

@@ -1,4 +1,4 @@
-"""Params of matrix products, their operands, and what they cost; `matmul` multiplies."""
+"""The params, operands and cost of matrix products, which `matmul` computes."""
 
 import math
 from typing import Annotated, ClassVar, Literal, Self
@@ -14,7 +14,7 @@ from dyno.models.device import Device
 from dyno.models.spec import FrameworkName
 
 Int8 = NDArray[np.int8]
-LARGEST = 127  # magnitude of int8 operands; like quantisation, they exclude -128
+LARGEST = 127  # magnitude of int8 operands; as in quantisation, -128 is excluded
 LONGEST = (2**31 - 1) // LARGEST**2  # longest inner side whose sums fit in int32
 _BLOCK_ELEMENTS = 1 << 20  # build the index in blocks that fit in the cache
 
@@ -127,14 +127,14 @@ class MatmulParams(contract.Params):
 
     @property
     def _verifiable(self) -> int:
-        """The number of products of the longest chain whose rounding errors hide no mistake."""
+        """The number of products in the longest chain whose rounding errors hide no mistake."""
         of_one = correctness.tolerance(self.dtype, inner=self.n, products=1)
         return math.floor((correctness.MAX_TOLERANCE / of_one) ** 2)
 
     def on(self, device: Device | None) -> Self:
         """These params with the `repeats` that hide the cost of a call at the device's expected speed.
 
-        There are three numbers, so that devices of one model get the same one, however their clocks wander.
+        `repeats` is one of three numbers, so that devices of one model get the same number despite different clocks.
         """
         if self.repeats is not None:
             return self
@@ -166,7 +166,7 @@ class MatmulParams(contract.Params):
 
     @property
     def sides(self) -> tuple[int, int, int]:
-        """(M, K, N) of M x K times K x N; the first of several sizes."""
+        """(M, K, N) of M x K times K x N, for the first of several sizes."""
         if self.sizes is not None:
             return self.by_size[0].sides
         return (self.m or self.n, self.k or self.n, self.n)
@@ -209,9 +209,9 @@ _MAX_ROTATION = 4096  # pairs of operands; dispatch dominates smaller products a
 
 
 def flops(params: MatmulParams) -> float:
-    """2·M·N·K for each of the `repeats` products of one execution; of several sizes, the first counts.
+    """2·M·N·K for each of the `repeats` products of one execution, with the first of several sizes.
 
-    If the device decides about `repeats`, the run itself reports the figure.
+    If `repeats` depends on the device, the run itself reports the figure.
     """
     m, k, n = params.sides
     return 2.0 * m * n * k * (params.repeats or 1)

@@ -1,7 +1,7 @@
 """Classify the sentiment of film reviews: the reference's LSTM on the 25,000 + 25,000 reviews of the IMDB data set.
 
-Embedding 32, LSTM 100, Dense 1 sigmoid over reviews of 250 words out of 15,000; Adam, binary cross-entropy. The test
-reports accuracy on the test set and the predictions for its first reviews.
+Embedding 32, LSTM 100, Dense 1 sigmoid over reviews of 250 words out of 15,000; Adam, binary cross-entropy. Results
+include the accuracy on the test set and the predictions for its first reviews.
 
 FLOP per training sample, multiply-add = 2: 3 · (length · 8·units·(embedding + units) + 2·units), the forward pass and
 twice as much for the gradients; 79 MFLOP. The count omits word lookups, biases, gates and the optimiser.
@@ -25,7 +25,7 @@ from dyno.errors import FieldError
 from dyno.settings import Settings
 
 _EVALUATION_BATCH = 128  # per replica, as in the reference
-_SHOWN = 6  # not divisible by 8 replicas; the reference's prediction failed on such a number
+_SHOWN = 6  # not divisible by 8 replicas: the reference's prediction failed for such numbers
 
 
 def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) -> Any:

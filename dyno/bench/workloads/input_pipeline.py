@@ -1,14 +1,14 @@
-"""Measure the cost of a training's input pipeline: one compiled step, fed by a pipeline and from a resident batch.
+"""Measure the cost of a training's input pipeline: the same step, fed by a pipeline or with a resident batch.
 
-The pipeline works like a training's from files. It shuffles the images for each epoch, decodes stored files,
+The pipeline works as in a training that reads files. It shuffles the images for each epoch, decodes stored files,
 scales pixels to 0 to 1, stacks a batch on the host and copies it to the device. `fed` takes every batch from the
 pipeline; `resident` reuses one batch in device memory. Both read the loss of each step back before they take the next
-batch, so a training that overlaps a step with the next copy may pay less. With `file_scale` the files hold enlarged
-images whose pixels are squares; they decode faster than photographs of the same size.
+batch, so a training that overlaps a step with the next copy may pay less. With `file_scale` the files hold images
+enlarged by repeating each pixel; they decode faster than photographs of the same size.
 
 No thread works between two calls of `execute`. A call leaves as many batches ready as it found, so each call pays for
-the batches that it takes. `verify` checks that the batches hold images and differ from each other: a model
-memorises a repeated batch, and the loss doesn't reveal it.
+the batches that it takes. `verify` checks that the batches hold images and differ from each other, because the loss
+doesn't reveal a repeated batch: a model memorises it.
 
 FLOP of one execution (one training step): the network's FLOP (`mnist_cnn`, `cifar10_cnn`) for each image. Decoding
 doesn't count. No article timed this workload, so it has no reference figures.
@@ -183,7 +183,7 @@ def _encoded(image: NDArray[np.uint8], source: Source) -> bytes:
     return file.getvalue()
 
 
-CHECKED_BATCHES = 3  # consecutive batches: if an epoch has two or more, two checked batches are of the same epoch
+CHECKED_BATCHES = 3  # consecutive batches: if an epoch has at least two batches, two of these belong to one epoch
 
 
 def check_batches(batches: Sequence[tuple[NDArray[Any], ...]], samples: int) -> ResultWarning | None:
@@ -216,8 +216,8 @@ class _Call:
 class FedTraining:
     """One execution is one step on a full batch. Each step reads its loss back before taking the next batch.
 
-    While the step waits for its batch, the device therefore waits too, in every framework. Only the fed steps show what
-    the model learned, because it memorises a resident batch.
+    So the device is idle while the step waits for its batch, in every framework. Only the losses of fed steps reflect
+    what the model learned, because a model memorises a resident batch.
     """
 
     def __init__(self, params: "InputPipelineParams", network: Network, context: contract.BuildContext) -> None:
@@ -338,7 +338,7 @@ class FedTraining:
     def _shares(self) -> tuple[float, float]:
         """(share of the fed steps' time spent waiting, share of the cores' time spent making batches).
 
-        The warm-up counts. The first call, which may compile, counts only if there is no other call.
+        Both include the warm-up. The first call may compile, so it is included only if there is no other call.
         """
         counted = self._calls[1:] or self._calls
         took_s = sum(call.took_s for call in counted)
@@ -346,7 +346,7 @@ class FedTraining:
         return waited_s / took_s, made_in_s / (took_s * self._context.cores)
 
     def _one_step(self) -> step_checks.CompiledStep:
-        """A step on a batch from the pipeline, compared with the data set's labels for its images."""
+        """A step on a batch from the pipeline. The comparison uses the data set's own labels for the batch's images."""
 
         def step() -> tuple[NDArray[Any], NDArray[Any], None]:
             with self._feed as feed:
@@ -436,7 +436,7 @@ class InputPipelineParams(contract.Params):
 
     @property
     def as_training(self) -> ImageParams:
-        """The equivalent params of the training workload."""
+        """The equivalent params of the network's training workload."""
         return ImageParams(
             batch_size=self.batch_size, train_samples=self.train_samples, test_samples=1, data=self.data, epochs=1
         )

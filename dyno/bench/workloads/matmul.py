@@ -39,8 +39,8 @@ from dyno.errors import RunFailed
 from dyno.models.device import Device
 from dyno.models.result import Precision, ResultWarning
 
-_ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors scatter too much to identify a precision; a product may be exact
-# With fewer values, half may be equal by chance among thousands of operands: an int8 row may have eight numbers.
+_ENOUGH_ELEMENTS = 1024  # with fewer, a product may be exact, or its errors scatter too much to identify a precision
+# With fewer values, such as an int8 row of eight, half may be equal by chance in one of thousands of operands.
 _ENOUGH_VALUES = 64
 
 _IN_STEP = "rounding errors add up in a {0} x {0} chain: at this length correct and wrong results look alike"
@@ -53,7 +53,7 @@ def tensor_dtype(dtype: str) -> str:
 
 
 class Chain:
-    """X·Q·Q·…·Q and its sum in one compiled graph. `chosen`: the device decided about the number of products."""
+    """X·Q·Q·…·Q and its sum in one compiled graph. `chosen`: the device decided the number of products."""
 
     chosen = False
 
@@ -116,7 +116,7 @@ class Chain:
         return None
 
     def verify(self) -> contract.Verification:
-        """Check the chain's output against float64, and in the first run its precision by one more product.
+        """Check the chain's output against float64; in the first run, a single product identifies the precision.
 
         Later runs execute the same kernels: a coarser precision would exceed the tolerance of their chains.
         """
@@ -196,7 +196,7 @@ class Dispatch:
         return self._framework.matmul(a, b)
 
     def compile(self) -> None:
-        """Compute one product if that compiles it."""
+        """Compute one product if the framework compiles products when they first run."""
         if self._framework.name in self.by_xla:
             self._framework.scalar(self._framework.total(self._multiply(*self._pairs[0])))
 
@@ -320,7 +320,7 @@ def _large_odd(count: int, random: np.random.Generator) -> Int8:
 class IntegerDispatch(Dispatch):
     """See `Dispatch`. Element (0, 0) of each product is a large odd number that float32 sums can't represent.
 
-    Many large odd numbers add up to it: operands may have a single row or column, and equal values are degenerate.
+    It is a sum over many different large odd numbers: operands may have no other row, and equal values are degenerate.
     """
 
     by_xla = frozenset({"jax", "tensorflow"})
@@ -360,7 +360,7 @@ class IntegerDispatch(Dispatch):
 
 
 class Sizes:
-    """The products that `built` computes, in the order of `sizes`. `execute` runs the first."""
+    """The products that `built` computes, in the order of `sizes`. `execute` runs the first product."""
 
     def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Chain | Dispatch]) -> None:
         self._built = {size.label: products for size, products in zip(sizes, built, strict=True)}
@@ -425,7 +425,7 @@ def _unidentified(checks: Mapping[str, contract.Verification]) -> dict[str, str]
 
 
 def _worst(precisions: Sequence[Precision]) -> Precision | None:
-    """The precision with the largest error among the mismatching, else among the identified, else among all."""
+    """The precision with the largest error: among the mismatching if any, else among the identified, else among all."""
     wrong = [precision for precision in precisions if result_checks.precision_mismatch(precision)]
     identified = [precision for precision in precisions if precision.observed is not None]
     return max(wrong or identified or precisions, key=lambda precision: precision.rel_error or 0.0, default=None)

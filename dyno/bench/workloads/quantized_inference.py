@@ -259,7 +259,7 @@ class QuantizedRun:
         )
 
     def _model(self) -> Any:
-        """The model with float32 inputs, 0 to 1, trained if the job trains. The figures of speed need no training."""
+        """The model with float32 inputs, 0 to 1, trained if the job trains. Speed figures need no training."""
         context, params = self._context, self._params
         model: Any = None
         if context.weights is not None or context.run > 0 or params.train == "steps":

@@ -1,11 +1,11 @@
 """Train a character model of Shakespeare's plays: the reference's two LSTMs, which write a passage after training.
 
 Characters are bytes. Embedding 256 to 512, two LSTM 512 that return sequences, Dense 256 softmax, windows of 100
-characters whose targets are the following characters; RMSprop, sparse categorical cross-entropy. The test evaluates on
-held-out text.
+characters whose targets are the following characters; RMSprop, sparse categorical cross-entropy. Accuracy is
+measured on held-out text.
 
-The model reads whole windows. To write, `CharacterReader` compiles one step of its layers and carries their states from
-character to character, which costs a 100th of predicting a whole window for each character. It draws each character
+The model reads whole windows. To write, `CharacterReader` compiles one step of the layers and carries their states from
+character to character. This costs a 100th of predicting a whole window for each character. Each character is drawn
 from the model's probabilities.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (8·units·(embedding + units) + 8·units·(2·units)

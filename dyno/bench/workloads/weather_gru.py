@@ -2,8 +2,8 @@
 
 The signals come from five stations. GRU 512 that returns sequences, Dense 3 sigmoid (temperature, wind speed and
 pressure of one station), windows of 1344 hours, targets 24 hours ahead, all in units of the training hours' range;
-RMSprop, mean squared error without the first 50 steps. A window starts at any training hour and takes no further
-memory. The test forecasts held-out hours.
+RMSprop, mean squared error without the first 50 steps. Windows may start at any training hour and take
+no further memory. The evaluation uses forecasts of held-out hours.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (6·units·(signals + units) + 2·units·3), the
 forward pass and twice as much for the gradients; 6.6 GFLOP. By convention the count includes the gradient with respect
@@ -75,7 +75,7 @@ def series(data: weather.Weather, horizon: int) -> Series:
 
 
 def loss_after(keras: Any, warmup_steps: int) -> Any:
-    """The mean squared error without the first steps of each window, when the model has seen little input.
+    """The mean squared error without the first steps of each window, where the model has seen little input.
 
     A saved model's configuration calls it `dyno>MseAfterWarmup`.
     """
@@ -273,7 +273,7 @@ def flops_per_sample(params: WeatherGruParams) -> float:
 def _cost(params: WeatherGruParams) -> recurrent.RecurrentCost:
     """Memory of the hours and of one step's states, which dominate at the defaults."""
     weights = 3 * params.units * (len(SIGNALS) + params.units)
-    counted = params.window - params.warmup_steps  # hours that each further window adds
+    counted = params.window - params.warmup_steps  # new hours in each further window
     return recurrent.RecurrentCost(
         counts=cost.counts_of_steps(
             params,

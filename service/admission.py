@@ -200,7 +200,7 @@ def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
 def _candidate(request: JobRequest, device: Device) -> _Candidate:
     run = request.estimate(device)
     measure = request.spec.measure
-    sure_s = 0.0 if measure.is_divided else measure.runs.min * measure.least_s  # each run samples for at least `least_s`
+    sure_s = 0.0 if measure.is_divided else measure.runs.min * measure.least_s  # each run samples at least `least_s`
     return _Candidate(device, run, run.in_all_s(measure), sure_s)
 
 

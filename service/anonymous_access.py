@@ -56,8 +56,8 @@ class KeyGate:
     async def closed(self, *, while_away: bool = False) -> bool:
         """Whether a key is needed, from an answer of the store that is at most one second old.
 
-        While the store is unreachable, a closed gate stays closed, and an open gate stays open for 2 s, or without limit
-        with `while_away`. After that, and if the store has never answered, raises StoreUnavailable.
+        While the store is unreachable, a closed gate stays closed. An open gate stays open for 2 s, with `while_away`
+        without limit. After that, and if the store has never answered, raises StoreUnavailable.
         """
         if self._always:
             return True

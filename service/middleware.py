@@ -164,7 +164,7 @@ class TracingMiddleware:
 
 
 def _carried(scope: Scope) -> Carrier:
-    """The client's trace; empty if it sends several. Several `tracestate` lines are one list (W3C Trace Context, 3.3)."""
+    """The client's trace; empty if it sends several. Lines of `tracestate` form one list (W3C Trace Context, 3.3)."""
     parents, states = ([value for name, value in scope["headers"] if name == header] for header in _CARRIERS)
     if len(parents) != 1:
         return {}

@@ -77,7 +77,7 @@ async def _wait_for_change(state: State, job: StoredJob, timeout_s: float) -> bo
 
 
 POLL_AFTER_S = 1  # for clients without long polls: a job takes at least seconds
-LOOK_EVERY_S = 15.0  # how often to check the caller and send a keep-alive; many proxies close silent connections after 30 s
+LOOK_EVERY_S = 15.0  # interval of checks and keep-alives: proxies close connections that are silent for 30 s or longer
 TAKEN_WITHIN_S = 60.0  # per piece: a client may read slowly, but not stop
 RETRY_S = 1.0
 STREAM_HEADERS = {

@@ -197,7 +197,7 @@ def _encodable(text: str) -> bool:
 
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # `json.dumps` makes an encoder at each call
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # `json.dumps` makes one for each call
 
 
 @dataclass(frozen=True)

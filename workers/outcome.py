@@ -31,9 +31,9 @@ class Succeeded:
 
 @dataclass(frozen=True)
 class Failed:
-    """The store requeues the job after an infrastructure failure while attempts are left.
+    """After an infrastructure failure, the store requeues the job if attempts are left.
 
-    Other failures would only repeat.
+    Other failures would only occur again.
     """
 
     failure: Failure

@@ -24,7 +24,7 @@ class DeliveryList(BaseModel):
 
 
 class DeliveryFilter(BaseModel, extra="forbid"):
-    """Deliveries that match all given conditions. The times are the ends of the jobs."""
+    """Deliveries that match all given conditions. Times refer to the ends of the jobs."""
 
     status: DeliveryStatus | None = None
     job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")] | None = None
@@ -91,7 +91,7 @@ async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: 
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def secret(state: dependencies.StateDep, caller: auth.CallerDep, response: Response) -> WebhookSecret:
-    """Read the secret that signs the webhooks of your jobs, for receivers to check. Each key has its own."""
+    """Read the secret that signs your jobs' webhooks, so that receivers can check them. Each key has its own secret."""
     response.headers["Cache-Control"] = "no-store"
     deployment = state.settings.webhook_secret
     return WebhookSecret(secret=None if deployment is None else owner_secret(deployment, caller.viewer.owner))

@@ -344,7 +344,7 @@ def _rate_limit(error: LimitReached) -> dict[str, str]:
 
 
 def _field_errors(error: DynoError, status: int) -> list[FieldError] | None:
-    """Errors for `errors` of a problem: each 422 points at the field to change, which the code implies if need be."""
+    """The fields to change, which every 422 names. If the error has no pointers, its code determines the field."""
     if isinstance(error, InvalidSpec):
         return error.errors
     if status != HTTPStatus.UNPROCESSABLE_ENTITY:

@@ -175,7 +175,7 @@ def set_tcp_user_timeout(listening: Iterable[socket.socket]) -> None:
     for listener in listening:
         with socket.fromfd(
             listener.fileno(), listener.family, listener.type
-        ) as duplicate:  # uvloop's socket objects have no `setsockopt`
+        ) as duplicate:  # uvloop's own socket objects refuse options
             duplicate.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
 
 

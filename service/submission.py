@@ -197,7 +197,7 @@ def baselines_of(state: State) -> Baselines:
 
 
 async def _named_baseline(state: State, spec: Spec) -> Baseline | None:
-    """The key's baseline that the spec names. Raises InvalidSpec if it is unknown or can't fit the spec's results."""
+    """The key's baseline that the spec names. Raises InvalidSpec if it is unknown, or not comparable."""
     if spec.baseline is None:
         return None
     try:

@@ -83,9 +83,7 @@ class Consumer:
         )
 
     def run(self) -> int:
-        """Run until `end` is called and the current job is finished or handed back. Returns the exit code, which is above
-        0 after a crash.
-        """
+        """Run until `end` is called and the current job is finished or handed back. Returns the exit code."""
         self._controller.start()
         return int(self._controller.exitcode or 0)
 

@@ -55,7 +55,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """The store requeues the job, for a reason outside the job; the attempt doesn't count."""
+    """The store requeues the job, for a reason outside the job. The first ten shutdowns cost no attempt."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Commands about what the service keeps beside jobs: baselines, schedules, webhooks, workloads, devices and workers."""
+"""Commands about objects other than jobs: baselines, schedules, webhooks, workloads, devices and workers."""
 
 from functools import partial
 from typing import Annotated
@@ -70,7 +70,7 @@ def list_baselines(client: Client, show: cli.Show) -> None:
 
 @cli.command(baseline_group, "delete")
 def delete_baseline(client: Client, show: cli.Show, name: BaselineName) -> None:
-    """Delete a baseline. Jobs that name it are still judged."""
+    """Delete a baseline. Jobs that name it are still compared with it."""
     client.delete_baseline(name)
     show({"name": name, "deleted": True}, f"{name}: deleted")
 

@@ -1,6 +1,6 @@
 """The API document as a page, Swagger UI, and the docs as a site. This host serves both completely.
 
-`make site` builds the site into `service/guide`. Without it, a text tells how to build it.
+`make site` builds the site into `service/guide`. Without the site, a text says how to build it.
 """
 
 import base64

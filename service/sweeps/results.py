@@ -250,8 +250,8 @@ def _batch_sizes(
 def _compared(base: Measured, other: Measured, metric: str, workload: Workload | None) -> dict[str, Any]:
     """`ratio` (above 1: better than the base) and `same_work`. Empty until both points have results with the metric.
 
-    As in comparisons of results, totals aren't compared if the amounts of work differ. The figures aren't corrected to
-    one clock, because points may differ by device.
+    As in comparisons of results, totals aren't compared if the amounts of work differ. The ratio isn't adjusted to one
+    clock, because points may differ in an axis that affects the clock.
     """
     rounds = [
         ((first, of_base), (second, of_other))

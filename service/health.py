@@ -57,8 +57,8 @@ class Readiness(Health):
 async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
     """Check that the service can accept and keep jobs.
 
-    Redis must be reachable, persist its data and not evict any, and the artifact store must accept files. Without a
-    key that is needed, the response names only the kind of fault, without details or notes. The service checks once a
+    Redis must be reachable, persist its data and not evict any, and the artifact store must accept files. If a needed
+    key is missing, the response has only the code of each fault, without details or notes. The service checks once a
     second at most.
     """
     store = await state.readiness.store.latest()

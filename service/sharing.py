@@ -80,7 +80,7 @@ class _Made(NamedTuple):
 
 
 class SharedPages:
-    """The pages of the last half second, by name and caller. Requests that come while a page is made wait for it.
+    """The pages of the last half second, by name and caller. Requests wait for a page that is being made.
 
     A request that ends must not cancel a page that other requests wait for, so all wait for a shielded future.
     """
@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 
 class SharedCheck(Generic[T]):
-    """A check whose outcome serves all requests of the next second. Requests that come during a check wait for it.
+    """A check whose outcome serves all requests of the next second. Requests wait for a check that is running.
 
     A request that ends must not cancel a check that other requests wait for, so all wait for a shielded future.
     """

@@ -474,7 +474,7 @@ class JobFiles:
             shutil.rmtree(folder, ignore_errors=True)
 
     def prepare(self, params: Params, *, leaves_files: bool = True) -> None:
-        """Before the first run, test the store if the job will upload files, and fetch the weights for its start.
+        """Before the first run, test the store if the job will upload files, and fetch the job's initial weights.
 
         If the store fails, the training fails now. Hours later, `deliver` could only warn.
         """

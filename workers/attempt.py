@@ -37,7 +37,7 @@ from workers.outcome import Dropped, Failed, HandedBack, Outcome, Stopped, Succe
 
 
 def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Result, Headline | None]:
-    """Add `with_history`'s warnings and the series. If Redis is unreachable, only the comparison is skipped."""
+    """The result, compared with earlier results by `with_history` unless Redis is unreachable, and its headline."""
     figure = headline(result, of.spec, of.params)
     if figure is None:
         return result, None
@@ -241,7 +241,7 @@ class JobAttempt:
         return ExpectedDuration(duration_series(self._spec, device), expected_s, work_digest(self._spec))
 
     def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Outcome:
-        """The outcome of an attempt that the run `ended` has ended early."""
+        """The outcome of an attempt that ends early, with the run `ended`."""
         if ended.stopped_for is StopReason.SUPERSEDED:
             return Dropped()
         if ended.stopped_for is StopReason.CANCEL:

@@ -113,7 +113,7 @@ class Heartbeat:
         self.progress.note_end(phases, self.clock() - self._claimed_s, is_first=is_first)
 
     def send_metrics(self, metrics: PartialMetrics) -> None:
-        """Send the figures of the runs so far. If Redis is unreachable, they are lost until the next run's."""
+        """Send the figures of the runs so far. If Redis is unreachable, they are lost; the next run sends new ones."""
         try:
             self._leases.heartbeat(self._claim, None, so_far=metrics)
         except StoreUnavailable as error:

@@ -281,7 +281,7 @@ def deliver_outcome(
             counted = outcome.write(leases, claim)
         except errors.StoreUnavailable as error:
             event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
-        except redis.RedisError:  # for example missing rights: keep the outcome until an operator has repaired them
+        except redis.RedisError:  # for example without rights: keep the outcome until an operator repairs this
             _keep(outcome, claim, outbox)
             raise
         else:

@@ -33,7 +33,7 @@ class Succeeded:
 class Failed:
     """After an infrastructure failure, the store requeues the job if attempts are left.
 
-    Other failures would only occur again.
+    After other failures, a second attempt would fail, too.
     """
 
     failure: Failure
@@ -55,7 +55,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """The store requeues the job, for a reason outside the job. The first ten shutdowns cost no attempt."""
+    """The store requeues the job, for a reason outside the job. The first ten hand-backs at shutdowns cost no attempt."""
 
     reason: str
 

@@ -30,7 +30,7 @@ def claim_filter(device: Device, workloads: Mapping[str, contract.Workload]) -> 
     """The filter for claims on `device`. It accepts invalid jobs, so that their attempts report the error."""
 
     def fits(spec: Spec) -> bool:
-        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies the first one
+        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies arms[0]'s
         return has_all and all(_fits(arm, device, workloads) for arm in spec.arms)
 
     return placement.ClaimFilter(placement.profile(device), fits)
@@ -172,7 +172,7 @@ class Supervisor:
         return None
 
     def _look_at_device(self, unlike: Holder | None) -> HeldLocks | Holder:
-        """This worker's lock on the device, or the device's holder. While this equals `unlike`, waits up to 5 s."""
+        """This worker's lock, or the device's holder. While the holder equals `unlike`, waits up to 5 s."""
         until_s = time.monotonic() + (_LOOK_AGAIN_S if unlike else 0)
         while True:
             held = self._turn.take()
@@ -230,7 +230,7 @@ class Supervisor:
         """Run the job to its end. False: don't claim again now, because this worker could get the same job at once.
 
         At a shutdown, wakes another worker for the job. A device is busy if a process uses it without its lock. Then
-        maintenance sends the job's wake-up, because this worker would receive one that is sent now. This worker pauses,
+        maintenance sends the job's wake-up, because a wake-up sent now would come to this worker. This worker pauses,
         each time longer.
         """
         context = self._context

@@ -173,7 +173,7 @@ def _linear_ticks(low: float, high: float, most: int, factor: float, _: str, who
 
 
 def _log_ticks(low: float, high: float, most: int, _: float, unit: str, whole: bool) -> Sequence[Tick]:
-    """Ticks at powers of ten, and at 2 and 5 times a power or at 3 times if there is room."""
+    """Ticks at powers of ten; if there is room, also at 2 and 5 times, or at 3 times, each power."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for digits in ((1, 2, 5), (1, 3), (1,)):
         values = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
@@ -195,7 +195,7 @@ def _thinned(values: Sequence[float], most: int) -> Sequence[float]:
 
 
 def axis_of_numbers(values: Sequence[float], start: float, end: float, name: str) -> Axis:
-    """The axis of a varying param: logarithmic for values far apart and for powers of two, which also are the ticks."""
+    """The axis of a varying param: logarithmic for values far apart and for powers of two, which are then the ticks."""
     distinct = sorted(set(values))
     if distinct[0] > 0 and len(distinct) > 1 and all(math.log2(value).is_integer() for value in distinct):
         margin = (distinct[-1] / distinct[0]) ** _MARGIN

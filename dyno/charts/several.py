@@ -33,7 +33,7 @@ from dyno.models.history import HistoryPoint, ResultSeries
 
 @dataclass(frozen=True)
 class Bar:
-    """A named figure with its interval and the figures of its runs. `text`: written beside the name, such as a verdict."""
+    """A named figure with its interval and the figures of its runs. `text`: beside the name, for example a verdict."""
 
     name: str
     value: float | None

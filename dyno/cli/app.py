@@ -51,7 +51,7 @@ def dyno(
     DYNO_URL is the URL of the service, DYNO_API_KEY your API key.
 
     Exit codes: 0 success, 1 failed, 2 wrong usage, 3 refused by the service, 4 service unreachable, 5 slower than the
-    first or than the baseline allows, 6 can't be judged (untrusted, or other work than the baseline's), 130 Ctrl-C.
+    first result or than the baseline allows, 6 can't be compared (untrusted, or other work or hardware), 130 Ctrl-C.
     """
 
 

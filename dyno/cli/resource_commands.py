@@ -49,7 +49,7 @@ def save_baseline(
     at_least: Annotated[float | None, typer.Option(callback=cli.finite, help=_LIMIT)] = None,
     at_most: Annotated[float | None, typer.Option(callback=cli.finite, help=_LIMIT)] = None,
 ) -> None:
-    """Save a copy of a job's figure, or a limit, for `dyno run --baseline NAME`. Replaces an earlier one."""
+    """Save a copy of a job's figure, or a limit, for `dyno run --baseline NAME`. Replaces a baseline of this name."""
     limits = [at_least, at_most]
     if job_id is None and (metric is None or limits.count(None) != 1):
         raise typer.BadParameter("name a job, or --metric with one of --at-least and --at-most")

@@ -217,7 +217,7 @@ def _follow(client: Client, sweep_id: str, metric: str | None, show: cli.Show) -
 
 
 def _held_by(client: Client, now: Sweep) -> Holder | None:
-    """Of the first point that waits because its device is in use: the process of another Dyno that uses the device."""
+    """Find the first point that waits for a device in use. Returns the process of another Dyno that uses the device."""
     waiting = [point for point in now.points if point.status == Status.QUEUED and point.status_reason == DEVICE_BUSY]
     return client.job(waiting[0].job).queue.held_by if waiting else None
 

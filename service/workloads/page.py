@@ -117,7 +117,7 @@ def _of_field(error: FieldError) -> FieldError:
 @router.post("/{name}/estimate")
 @requires(SUBMIT, OWN)
 async def estimate(request: Request, name: str, state: StateDep) -> Response:
-    """The estimated time and memory of the job, or its first error, in words."""
+    """The estimated time of the job with its warnings, or its first error, in words."""
     fields = await read_form(request, state.settings)
     try:
         return PlainTextResponse(await _estimate(state, name, fields))

@@ -138,7 +138,7 @@ async def while_allowed(
 ) -> AsyncGenerator[_Piece, None]:
     """Yield `pieces` while the caller may read them: a stream ends within LOOK_EVERY_S of its key's revocation.
 
-    Empty pieces aren't sent. A source without news yields one every LOOK_EVERY_S, so that its caller is checked, too.
+    Empty pieces aren't sent. A source without news yields an empty piece every LOOK_EVERY_S, for the caller's check.
     """
     look_s = time.monotonic() + LOOK_EVERY_S
     async with contextlib.aclosing(pieces):

@@ -89,7 +89,7 @@ def list_keys(show: Show, data_dir: DataDir = up.DEFAULT_DATA_DIR) -> None:
 
 @command(keys)
 def revoke(show: Show, key_id: KeyId, data_dir: DataDir = up.DEFAULT_DATA_DIR) -> None:
-    """Revoke a key at once. Its jobs go on."""
+    """Revoke a key at once. Its jobs continue."""
     if _call_store(data_dir, lambda store: store.revoke(key_id)):
         _audit("key-revoked", key=key_id)
     else:

@@ -104,7 +104,7 @@ def sweep(
     """Submit a job for each combination of values, wait for them, print a table. Ctrl-C leaves the jobs running.
 
     Params of the workload are options too: `dyno sweep mnist_cnn --batch-size 256,512,1024 --device cpu`. `--batch-size
-    auto` finds the largest batch that fits and the fastest one.
+    auto` finds the largest batch that fits and the fastest batch.
     """
     image = None if plot is None else _image_format(plot)
     words = list(context.args)

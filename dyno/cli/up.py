@@ -117,7 +117,7 @@ def reserve(settings: Settings, devices: Sequence[str], allowed: Collection[int]
 
 
 def _named_cores(device: str) -> list[int]:
-    """The cores in an id such as "cpu:0-1@host". Empty for any other id; the worker reports an invalid one."""
+    """The cores in an id such as "cpu:0-1@host". Empty for any other id; the worker reports invalid ids."""
     kind, _, index = device.partition("@")[0].partition(":")
     try:
         return cpu.parse_cpulist(index) if kind == "cpu" else []

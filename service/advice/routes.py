@@ -84,7 +84,7 @@ class _Asked:
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(state: dependencies.StateDep, filters: Annotated[AdviceFilter, Query()]) -> Advice:
-    """Rank the devices that are up by their newest comparable results of a spec, and say where results are missing.
+    """Rank the live devices by their newest comparable results of a spec, and say where results are missing.
 
     `best` of a ranking lists the first device and those that may be as good, by their intervals. A device without an
     interval is ranked by its value alone. Prices come from `DYNO_PRICES`.

@@ -77,7 +77,7 @@ async def browse(
 async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: auth.CallerDep) -> Delivery:
     """Send the delivery again at once with the same `webhook-id`, whatever its status, and retry it like a new one.
 
-    An attempt in progress continues; if it fails, the next one follows at once.
+    An attempt in progress continues; if it fails, the next attempt follows at once.
     """
     delivery = await deliveries.redeliver(delivery_id)
     audit("webhook-redelivered", caller.name, job=delivery.job)

@@ -1,9 +1,9 @@
 """The HTTP service: JSON and pages over HTTP. `__main__` runs the application of `app` in `server`.
 
-Each feature is a folder with its routes, its logic, its page and its templates. Features share what follows:
+Each feature is a folder with its routes, its logic, its page and its templates. Features share these modules:
 
 - `app` builds the application, `pages` collects the dashboard's pages; `openapi`: the OpenAPI document.
-- `dashboard`: what pages share. `docs`: the API's documentation and the guide.
+- `dashboard`: code and files that all pages use. `docs`: the API's documentation and the guide.
 - `streaming`: streams and long polls.
 - `dependencies`: parameters, headers and pages that routes declare in their signatures.
 - `auth`: the key that each route needs, and the caller.
@@ -13,5 +13,5 @@ Each feature is a folder with its routes, its logic, its page and its templates.
 - `server`: the process and its connections.
 - `middleware`, `problems`: shared by `server` and the application.
 
-tests/test_architecture.py says which feature may import which other one.
+tests/test_architecture.py says which features each feature may import.
 """

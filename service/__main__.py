@@ -41,11 +41,11 @@ from service.server import CertificateWatch, HttpProtocol, allowed_connections, 
 
 KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that no proxy reuses a closed one
 _REFUSALS = range(1, 4)  # exit codes of a service that doesn't start
-_STOP_S = 5.0  # beyond `shutdown_s`
+_STOP_S = 5.0  # longer than `shutdown_s` by this: how long child processes may take to stop
 
 
 class Server(uvicorn.Server):
-    """Print the address once it listens, reload renewed TLS files, and end long polls at shutdown."""
+    """A server that prints its address once it listens, reloads renewed TLS files, and ends long polls at shutdown."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Server(uvicorn.Server):
             sys.stdout.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Wake long polls now: the lifespan, which could do so, ends only after the last response."""
+        """Wake long polls now. The end of the lifespan would be too late: it waits for the last response."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
         super().handle_exit(sig, frame)
@@ -115,7 +115,7 @@ def main(words: Sequence[str]) -> int:
     except errors.DynoError as error:
         return _refuse(error.detail, 1)
     gc.collect()
-    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/dev/decisions/0016)
+    gc.freeze()  # full collections would visit all modules and block requests for 80 ms (docs/dev/decisions/0016)
     certificate = CertificateWatch.of(settings, app.state.meter)
     server = Server(_config(app, settings), app.state.stopping, certificate, prints=options.number == 1)
     server.run(None if options.socket is None else [socket.socket(fileno=options.socket)])
@@ -148,7 +148,7 @@ class _NotStartedError(Exception):
 
 
 def _serve_with_children(settings: Settings) -> int:
-    """Run `settings.processes` processes until a signal. Returns the exit code, a child's if it refuses to start."""
+    """Run `settings.processes` processes until a signal. Returns 0, or the exit code of a child that can't start."""
     listening = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None).bind_socket()
     stack = Stack(_say)
     with tempfile.TemporaryDirectory(prefix="dyno-metrics-") as folder, interrupt_on_signals(), listening:
@@ -170,7 +170,7 @@ def _serve_with_children(settings: Settings) -> int:
 
 
 def _note_deaths(stack: Stack, folder: str) -> None:
-    """Take the gauges of dead processes out of the metrics. Raises _NotStartedError if a process refused to start."""
+    """Remove the gauges of dead processes from the metrics. Raises _NotStartedError if a process refused to start."""
     for part in stack.parts:
         if part.process is not None and (code := part.process.poll()) is not None:
             mark_process_dead(part.process.pid, folder)  # type: ignore[no-untyped-call]

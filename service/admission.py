@@ -84,14 +84,14 @@ class Admission(NamedTuple):
 
 
 class RecentAdmissions:
-    """The admissions of one list of devices. Many requests repeat a spec with another seed, or with other labels."""
+    """A cache of admissions for one list of devices: many specs differ only in their seed or labels."""
 
     def __init__(self) -> None:
         self._devices: Sequence[Device] = ()
         self._known = dict[str, Admission]()
 
     def admit(self, request: JobRequest, devices: Sequence[Device]) -> Admission:
-        """As `admit`, which this calls once for each spec. Raises the same."""
+        """Return and raise what `admit` does, but call it only once for equal specs."""
         if devices is not self._devices or len(self._known) == _MOST_RECENT:
             self._devices, self._known = devices, {}
         spec = request.spec.model_dump_json(exclude=_NOT_ADMITTED)
@@ -122,7 +122,7 @@ class _Candidate(NamedTuple):
 
 
 def admit(request: JobRequest, devices: Sequence[Device]) -> Admission:
-    """Raises NoDeviceFits, Unsupported, DoesNotFit or ExceedsTimeout; each says what is available."""
+    """Raises NoDeviceFits, Unsupported, DoesNotFit or ExceedsTimeout; each message says what is available."""
     answers = [(device, request.can_run(device)) for device in _serving(request.spec, devices)]
     by_profile = {profile(device): can for device, can in answers}
     able = [device for device, can in answers if can]
@@ -200,7 +200,7 @@ def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
 def _candidate(request: JobRequest, device: Device) -> _Candidate:
     run = request.estimate(device)
     measure = request.spec.measure
-    sure_s = 0.0 if measure.is_divided else measure.runs.min * measure.least_s  # every run samples for so long
+    sure_s = 0.0 if measure.is_divided else measure.runs.min * measure.least_s  # each run samples at least `least_s`
     return _Candidate(device, run, run.in_all_s(measure), sure_s)
 
 
@@ -232,7 +232,7 @@ def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -
 
 
 def _that_shrink(request: JobRequest, device: Device, cost: Callable[[Estimate], float]) -> list[str]:
-    """Pointers to the integer params that lower the cost when halved, which are worth changing."""
+    """Pointers to the integer params that are worth changing: halving one of them lowers the cost."""
     full = cost(request.estimate(device))
     return [
         f"/params/{name}"
@@ -268,7 +268,7 @@ def _why(reason: errors.DynoError) -> str:
 def expected_s(workloads: Mapping[str, Workload], spec: Spec, device: Device) -> float | None:
     """The estimated time of all runs of all variants, without any history; None if the job can't run on `device`.
 
-    Also None for a job that another version queued and this one can't read: the worker that claims it reports why.
+    Also None for a job that another version queued and this version can't read: the worker that claims it reports why.
     """
     try:
         arms = [resolve(arm, workloads) for arm in spec.arms]

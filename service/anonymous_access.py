@@ -1,9 +1,9 @@
 """Requests without an API key: whether a key is needed, and which clients are served without one.
 
-If the settings demand a key, it is always needed; otherwise as soon as the first key exists. Until then the API serves
-only clients on its own host. Other hosts can't reach an API on loopback, but a foreign web page can make a browser on
-this host send requests. It can use a name that resolves to 127.0.0.1 once the page is loaded (DNS rebinding), or a
-request that takes effect although the page can't read the response. A proxy makes every client look local.
+A key is always needed if the settings demand one; otherwise it is needed as soon as the first key exists. Until then
+the API serves only clients on its own host. Other hosts can't reach an API on loopback, but a foreign web page can
+make a browser on this host send requests: its host name may resolve to 127.0.0.1 after it was loaded (DNS rebinding),
+or a request takes effect although the page can't read the response. A proxy makes every client look local.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ def needs_keys(settings: Settings) -> bool:
     return settings.require_keys or (not settings.allow_unauthenticated and not is_loopback(settings.host))
 
 
-FRESH_S = 1.0  # how long an answer of the store counts: after the first key, every process demands keys within 1 s
-PATIENCE_S = 0.5  # how long to wait for the store while its last answer may still be used
+FRESH_S = 1.0  # how long to reuse the store's answer: every process demands keys within 1 s of the first key
+PATIENCE_S = 0.5  # how long to wait for the store if its previous answer may still be used
 BELIEVED_S = 2.0  # how long "no key is needed" may be used: the first key may have been created meanwhile
 
 
 class KeyGate:
-    """Whether requests need a key now. It reads the store at most once a second, and only on request.
+    """Whether requests need a key now. Reads the store at most once a second, and only when asked.
 
-    After it has seen keys, it opens only if the store says so explicitly (`ApiKeys.opened`). A store without keys isn't
-    enough: Redis may have restarted without its data.
+    Once keys existed, the gate opens again only if the store says so explicitly (`ApiKeys.opened`). A store without
+    keys isn't enough: Redis may have restarted without its data.
     """
 
     def __init__(self, keys: ApiKeys, *, always_closed: bool) -> None:
@@ -54,10 +54,10 @@ class KeyGate:
         self._look: asyncio.Task[None] | None = None
 
     async def closed(self, *, while_away: bool = False) -> bool:
-        """Whether a key is needed, at most one second old. A closed gate stays closed while the store is unreachable.
+        """Whether a key is needed, from an answer of the store that is at most one second old.
 
-        Raises StoreUnavailable if the store hasn't answered yet, or if its last answer was "open" and is older than
-        2 s. With `while_away`, "open" counts however old it is.
+        While the store is unreachable, a closed gate stays closed. An open gate stays open for 2 s, with `while_away`
+        without limit. After that, and if the store has never answered, raises StoreUnavailable.
         """
         if self._always:
             return True
@@ -65,7 +65,7 @@ class KeyGate:
             before_s = self._looked_s
             await self._see(while_away)
             if self._looked_s > before_s and not self._is_known(while_away):
-                await self._see(while_away)  # the answer was too slow to count, on a busy host
+                await self._see(while_away)  # on a busy host the answer came too late to be used
         if self._closed is None or not self._is_known(while_away):
             raise StoreUnavailable("Redis is unavailable, so the service can't tell whether a key is needed")
         return self._closed
@@ -95,7 +95,7 @@ class KeyGate:
             if self._closed and not closed:
                 closed = not await self._keys.opened()
         except StoreUnavailable:
-            return  # `closed` decides by the last answer
+            return  # `closed` uses the previous answer
         self._closed, self._looked_s = closed, begun_s
 
 
@@ -121,7 +121,7 @@ def check_anonymous(request: Request, settings: Settings) -> None:
 
 
 def check_origin(request: Request, settings: Settings) -> None:
-    """Refuse changes that a page of another origin requests, as its browser adds what identifies the user.
+    """Refuse changes that a page of another origin requests: the browser adds the user's credentials to them.
 
     Raises OriginNotAllowed.
     """
@@ -137,13 +137,13 @@ def _is_allowed(host: str, settings: Settings) -> bool:
     name = match[1].strip("[]").lower()
     try:
         return ipaddress.ip_address(name).is_loopback
-    except ValueError:  # a name; it isn't resolved, as its owner decides what it resolves to
+    except ValueError:  # a host name; not resolved, because its owner chooses the address
         names = {"localhost", settings.host.lower(), *settings.allowed_hosts}
         return name in names or name.endswith(".localhost")
 
 
 def _is_own_page(request: Request, host: str, settings: Settings) -> bool:
-    """Whether a page of an allowed origin sent the request, or no page. Browsers send Origin or Sec-Fetch-Site."""
+    """False if a page of a foreign origin sent the request. Browsers send Origin or Sec-Fetch-Site; others needn't."""
     origin = request.headers.get("origin")
     if origin is None:
         return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")

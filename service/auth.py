@@ -29,7 +29,7 @@ def bearer_token(request: Request) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-SESSION_COOKIE = "dyno_session"  # the id of a browser's session, which the dashboard's form for the key opens
+SESSION_COOKIE = "dyno_session"  # the id of a browser's session; the dashboard's log-in form creates it
 
 
 async def _key_of(request: Request, state: State) -> ApiKey | None:
@@ -170,9 +170,9 @@ async def authorize(request: Request) -> Caller:
 
 
 def likely_viewer(request: Request, state: State) -> Viewer | None:
-    """Whose data `authorize` will probably allow: the key's, if its last request was admitted; None if unknown.
+    """The viewer that `authorize` will probably find: the key's, if the key's last request was admitted; else None.
 
-    The data may be read before `authorize` has replied, but not shown.
+    Data for this viewer may be read before `authorize` returns, but not sent.
     """
     secret = bearer_token(request)
     key = None if secret is None else state.keys.last_admitted(secret)
@@ -180,7 +180,7 @@ def likely_viewer(request: Request, state: State) -> Viewer | None:
 
 
 async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:
-    """A key counts even where none is needed: a client that just created the first key then owns its jobs."""
+    """The caller, by its key even if none is needed: a client that just created the first key then owns its jobs."""
     with problems.hide_store_details():
         key = await _key_of(request, state)
     if key is not None:
@@ -197,7 +197,7 @@ async def _caller(request: Request, state: State, row: tuple[str, str]) -> Calle
 
 
 async def is_known(request: Request, state: State) -> bool:
-    """Whether the caller of a public route may see more than the public."""
+    """Whether the caller of a public route may see details that aren't public."""
     try:
         await _caller(request, state, WITHOUT_STORE)
     except DynoError:
@@ -206,7 +206,7 @@ async def is_known(request: Request, state: State) -> bool:
 
 
 async def may_continue(state: State, caller: Caller) -> bool:
-    """Whether an open stream may go on. Its key must be valid and its session open. Without a key, no key may exist.
+    """Whether an open stream may go on: its key is valid and its session open, or it has no key and none is needed.
 
     While the store is unreachable the stream may go on: it has no data to send.
     """

@@ -60,7 +60,7 @@ TimestampOrEpoch = Annotated[
 
 @contextmanager
 def as_parameter_errors() -> Iterator[None]:
-    """Report InvalidSpec as an invalid query parameter: only the query is still unchecked inside the block."""
+    """Report InvalidSpec as an invalid query parameter: in this block, only the query is still unchecked."""
     try:
         yield
     except InvalidSpec as invalid:
@@ -160,7 +160,7 @@ def read_model(
 
 
 def takes(schema: Mapping[str, Any], media_type: str = validation.JSON) -> dict[str, Any]:
-    """The body that a route reads by itself, for its `openapi_extra`."""
+    """Document the body of a route that reads the body itself; for `openapi_extra`."""
     return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
 
 
@@ -170,7 +170,7 @@ async def _preferred_wait_s(
 ) -> int | None:
     """The `wait` preference of RFC 7240, at most MAX_WAIT_S. Unreadable preferences are ignored, as the RFC asks.
 
-    `prefer` is for the OpenAPI document only: it has one line of the header, and clients may send several.
+    `prefer` is for the OpenAPI document only: it holds one line of the header, and clients may send several lines.
     """
     match = _PREFER_WAIT.search(",".join(request.headers.getlist("prefer")))
     return min(int(match[1]), MAX_WAIT_S) if match else None

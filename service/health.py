@@ -57,9 +57,9 @@ class Readiness(Health):
 async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
     """Check that the service can accept and keep jobs.
 
-    Redis must be reachable, persist and not evict, and the artifact store must accept files. If a key is needed and
-    missing, the problem only says which of the two fails, not where it is, and there are no notes. The service checks
-    once a second at most.
+    Redis must be reachable, persist its data and not evict any, and the artifact store must accept files. If a needed
+    key is missing, the response has only the code of each fault, without details or notes. The service checks once a
+    second at most.
     """
     store = await state.readiness.store.latest()
     reasons = [*store.errors, *await state.readiness.artifact_store.latest()]
@@ -93,7 +93,7 @@ _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}
 async def metrics(state: dependencies.StateDep, request: Request) -> Response:
     """Metrics for Prometheus. While Redis is unreachable: `dyno_store_up` 0, and this process' own metrics."""
     tally, ready = await asyncio.gather(_read_tally(state), _read_readiness(state))
-    # A folder that is ready doesn't hang.
+    # Read only if the check has passed: a mount that hangs would block this thread.
     disk = await anyio.to_thread.run_sync(state.artifacts.disk) if ready["artifact_store"] else None
     scrape = Scrape(request.app.state.meter, tally, ready, disk, state.workloads.keys())
     return Response(
@@ -113,7 +113,7 @@ async def _read_tally(state: State) -> StoreMetrics | None:
 
 
 async def _read_readiness(state: State) -> dict[str, bool]:
-    """For each part that `readyz` checks, whether it is ready."""
+    """Whether each part that `readyz` checks is ready."""
     try:
         async with asyncio.timeout(STORE_WITHIN_S):
             is_fit = not (await state.readiness.store.latest()).errors
@@ -226,7 +226,7 @@ def _counters(tally: StoreMetrics, workloads: Collection[str]) -> Iterator[Metri
 
 
 def _endings() -> Iterator[tuple[str, str]]:
-    """All pairs of status and failure class. Each starts at zero, so that Prometheus sees its first event."""
+    """All pairs of status and failure class. Each counter starts at zero, so that Prometheus sees its first event."""
     yield from ((status, "none") for status in sorted(DONE - {Status.FAILED}))
     yield from ((Status.FAILED, name) for name in FailureClass)
 

@@ -1,9 +1,9 @@
-"""The responses with stored jobs and results, and the four most frequent requests, answered in front of FastAPI.
+"""Build the responses with stored jobs and results, and answer the four most frequent requests in front of FastAPI.
 
-These are `POST /v1/jobs`, `GET /v1/jobs`, `GET /v1/jobs/{job_id}` and `GET /v1/jobs/{job_id}/result`, without FastAPI's
-routing, dependencies and serializing. A request with an option (a filter, `wait`, `Prefer`, a repeated header) goes on
-to the route in `service/jobs/routes.py`. The route declares the contract and answers every request with the same
-responses; tests/service/test_hot_routes.py compares the two.
+`POST /v1/jobs`, `GET /v1/jobs`, `GET /v1/jobs/{job_id}` and `GET /v1/jobs/{job_id}/result` are answered without
+FastAPI's routing, dependencies and serializing. A request with an option (a filter, `wait`, `Prefer`, a repeated
+header) goes on to the route in `service/jobs/routes.py`. That route declares the contract and would send the same
+response to any request; tests/service/test_hot_routes.py compares both.
 """
 
 import re
@@ -42,12 +42,12 @@ _GZIP_HEADERS = _RESULT_HEADERS | {"Content-Encoding": "gzip"}
 
 
 def job_etag(job: Job | StoredJob) -> str:
-    """A weak ETag: the same version of a record may be shown with another position in the queue."""
+    """A weak ETag: responses with the same version of a record may differ in the position in the queue."""
     return f'W/"{job.version}"'
 
 
 async def accepted_job(state: State, submitted: Submitted, preferred_wait_s: int | None) -> Response:
-    """202 with the job once it is done, or as it is after `preferred_wait_s`."""
+    """Return 202 with the job, once it is done or after `preferred_wait_s`."""
     job, headers = submitted.stored, dict[str, str]()
     if preferred_wait_s:
         job = await streaming.wait_until_done(state, job, preferred_wait_s)
@@ -80,7 +80,7 @@ def result_response(result: StoredResult, if_none_match: str | None, accept_enco
 
 @lru_cache(maxsize=64)  # a client sends the same value with each request
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether the header's value lists gzip or `*`, with a weight above 0. An explicit gzip counts more than `*`."""
+    """Whether the header's value lists gzip or `*`, with a weight above 0. An explicit gzip overrides `*`."""
     weights: dict[str, bool] = {}
     for part in accept_encoding.lower().split(","):
         coding, *parameters = (word.strip() for word in part.split(";"))
@@ -89,7 +89,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def list_response(page: RecordPage[StoredJob]) -> Response:
-    """One page of jobs. The caller adds the link to the next."""
+    """One page of jobs. The caller adds the link to the next page."""
     data = ",".join([stored.document for stored in page.data])
     cursor = "null" if page.next_cursor is None else f'"{page.next_cursor}"'
     more = "true" if page.has_more else "false"
@@ -134,7 +134,7 @@ class HotRoutes:
 
 
 def _answer(scope: Scope) -> tuple[_Route, Answer] | None:
-    """None for a request that isn't plain."""
+    """The route and the function that answers it; None if the request must go on to FastAPI."""
     path: str = scope["path"]
     if not path.startswith(_JOBS.path) or not _has_plain_headers(scope):
         return None
@@ -172,7 +172,7 @@ async def _submit(request: Request, state: State) -> Response:
 
 async def _job(request: Request, state: State) -> Response:
     job_id = request.scope["path"].rpartition("/")[2]
-    fetched = state.jobs.fetch(job_id)  # in one round trip with the check of the key
+    fetched = state.jobs.fetch(job_id)  # shares one round trip to Redis with the check of the key
     caller = await authorize(request)
     current_job_id.set(job_id)
     job = await state.jobs.seen_by(caller.viewer).read(job_id, fetched)

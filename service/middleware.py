@@ -1,8 +1,8 @@
 """Middleware around all routes: request ids, security headers, access log, metrics, traces, CORS and HEAD.
 
-All of it is plain ASGI, so that streams pass through piece by piece. Metrics cover this process and end with it. Where
-no route handles HEAD, it answers as to GET, without the body (RFC 9110, 9.3.2). Each request has a span,
-named by OpenTelemetry's conventions for HTTP servers, within the client's trace if the client sends one.
+All of it is plain ASGI, so that streams pass through piece by piece. Metrics cover this process and end with it. If no
+route handles HEAD, the response has the headers of GET and no body (RFC 9110, 9.3.2). Each request has a span, which
+is named by OpenTelemetry's conventions for HTTP servers. The span joins the client's trace if the client sends one.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from dyno.tracing import Carrier, Tracer
 from service.problems import problem
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # the label of others is "other"
+METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # other methods get the label "other"
 # Why the service closed a connection before its client did; docs/operations.md explains each reason.
 CLOSE_REASONS = ("full", "large_head", "malformed", "silent", "slow_head")
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
@@ -42,14 +42,14 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def metrics_folder() -> Path | None:
-    """Where the processes behind this address add their metrics; None if this is the only process."""
+    """The folder in which the processes of this address add up their metrics; None if this is the only process."""
     return Path(folder) if (folder := os.environ.get(METRICS_FOLDER)) else None
 
 
 class HttpMetrics:
-    """The metrics of one app; the default registry of prometheus_client is shared by the whole process.
+    """The metrics of one app, in its own registries: the whole process shares prometheus_client's default registry.
 
-    metrics_folder: where several processes add their metrics.
+    `metrics_folder`: the folder in which several processes add up their metrics.
     """
 
     def __init__(self, version: str, metrics_folder: Path | None = None) -> None:
@@ -85,7 +85,7 @@ class HttpMetrics:
         )
 
     def observe_response(self, method: str, route: str, status: int, seconds: float, *, held: bool) -> None:
-        """`route` is a template, never a path, as it becomes a label."""
+        """`route` becomes a label, so it must be a template and not a path."""
         label = method if method in METHODS else "other"
         self._requests.labels(label, route, str(status), "yes" if held else "no").observe(seconds)
 
@@ -115,7 +115,7 @@ class HeadMiddleware:
         as_get = {**scope, "method": "GET"}
 
         async def begin(message: Message) -> None:
-            """End the response where its body would begin, so that HEAD of an endless stream ends, too."""
+            """End the response where its body would begin, so that a HEAD request for an endless stream ends, too."""
             if message["type"] == "http.response.start":
                 if "route" in as_get:
                     scope["route"] = as_get["route"]  # for metrics and the access log
@@ -128,7 +128,7 @@ class HeadMiddleware:
         return any(route.matches(scope)[0] is Match.FULL for route in self._routes)
 
 
-_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})  # polled constantly; spans of them would be noise
+_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})  # polled constantly, so their spans would be noise
 _CARRIERS = (b"traceparent", b"tracestate")
 
 
@@ -164,7 +164,7 @@ class TracingMiddleware:
 
 
 def _carried(scope: Scope) -> Carrier:
-    """The client's trace; empty if it sends several. Lines of `tracestate` are one list (W3C Trace Context, 3.3)."""
+    """The client's trace; empty if it sends several. Lines of `tracestate` form one list (W3C Trace Context, 3.3)."""
     parents, states = ([value for name, value in scope["headers"] if name == header] for header in _CARRIERS)
     if len(parents) != 1:
         return {}
@@ -176,7 +176,7 @@ ACCESS_LOG = logging.getLogger("dyno.access")
 UNMATCHED = "unmatched"
 _OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
-# Whether this request is a long poll: its duration says nothing about the speed of the service.
+# Whether this request is a long poll: the duration of a long poll says nothing about the speed of the service.
 held_back: ContextVar[bool] = ContextVar("held", default=False)
 _receive: ContextVar[Receive] = ContextVar("heard")
 
@@ -194,7 +194,7 @@ DEFAULT_HEADERS = {
 _DEFAULT_PAIRS = [(name.lower().encode(), value.encode()) for name, value in DEFAULT_HEADERS.items()]
 # For content that a browser may render: no scripts, and an opaque origin.
 SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
-# Pictures have the colours of a dark screen in a style of their own.
+# Pictures contain a style element with the colours for dark screens.
 SANDBOXED_PICTURE = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
 }
@@ -256,7 +256,7 @@ class EdgeMiddleware:
         try:
             await self._app(scope, receive, answer)
         except asyncio.CancelledError:  # the server cancels it at the end of the shutdown timeout
-            if not exchange.begun:  # else the server closes the connection; a traceback for each would be noise
+            if not exchange.begun:  # otherwise the server closes the connection without a traceback
                 await problem("shutting-down", _ENDED)(scope, receive, answer)
         finally:
             exchange.log()
@@ -271,7 +271,7 @@ async def caller_disconnected() -> None:
 class _Exchange:
     """One request and its response.
 
-    The context variables stay set: the task is the request's own, and the server logs to it after this layer.
+    The context variables stay set after this layer: the task serves only this request, and the server's log uses them.
     """
 
     def __init__(self, scope: Scope, meter: HttpMetrics) -> None:

@@ -1,4 +1,4 @@
-"""Errors of the API as RFC 9457 problems: exceptions, statuses and titles, and the handlers.
+"""Errors of the API as RFC 9457 problems: exceptions, statuses, titles and handlers.
 
 Exceptions for faulty requests are here; all others are in `dyno.errors`. PROBLEMS maps each error code to the status
 and title of its problem.
@@ -71,7 +71,7 @@ class NotAuthorized(DynoError):
 
 
 class ScopeMissing(DynoError):
-    """The key's scope doesn't include the route's."""
+    """The key's scope doesn't include the scope that the route needs."""
 
     code = "scope-missing"
 
@@ -121,7 +121,7 @@ def hide_store_details() -> Iterator[None]:
         raise StoreUnavailable("Redis is unavailable") from error
 
 
-# What every route with a JSON body refuses.
+# Codes of every route with a JSON body.
 OF_BODY = ("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type")
 
 # code -> (status, title). Codes are for programs and never change; a test checks that the table is complete.
@@ -207,7 +207,7 @@ MAX_ERRORS = 100  # per response: a body of 64 KiB can have tens of thousands of
 RETRY_AFTER_S = 2
 
 _INTERNAL = "the service failed on this request; its log has the reason"
-_TELLING = frozenset({"record-unreadable"})  # codes of status 500 whose detail is for the client
+_TELLING = frozenset({"record-unreadable"})  # codes with status 500 whose detail the client may see
 _HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 
 
@@ -308,7 +308,7 @@ async def respond(request: Request, error: Exception) -> Response:
             return problem("bad-request", "the client disconnected before the end of the body")
         case _:
             # Starlette raises the error again after this response; the server then logs the traceback and closes the
-            # connection. `Connection: close` tells the client, whose next request on it would be lost.
+            # connection. `Connection: close` tells the client: its next request on this connection would be lost.
             return problem("internal-error", _INTERNAL, headers={"Connection": "close"})
 
 
@@ -318,7 +318,7 @@ def _of_dyno(request: Request, error: DynoError) -> Response:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return problem("internal-error", _INTERNAL)
     errors = _field_errors(error, status)
-    # The rest of any other body is read and dropped: a connection that closed would be reset, and its response lost.
+    # After other errors the server reads the rest of the body: an early close would make the client lose the response.
     headers = {"Connection": "close"} if error.code == "body-timeout" else {}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -334,7 +334,7 @@ def _of_dyno(request: Request, error: DynoError) -> Response:
 
 
 def _rate_limit(error: LimitReached) -> dict[str, str]:
-    """The fields of draft-ietf-httpapi-ratelimit-headers-10: q is the quota per w seconds, r what is left of it."""
+    """The fields of draft-ietf-httpapi-ratelimit-headers-10: q is the quota per w seconds, r the rest of the quota."""
     window = f";w={error.window_s}" if error.window_s else ""
     return {
         "RateLimit-Policy": f'"{error.policy}";q={error.quota}{window}',
@@ -344,7 +344,7 @@ def _rate_limit(error: LimitReached) -> dict[str, str]:
 
 
 def _field_errors(error: DynoError, status: int) -> list[FieldError] | None:
-    """Every 422 points at the field to change; if the error has no pointers, its code determines the field."""
+    """The fields to change, which every 422 names. If the error has no pointers, its code determines the field."""
     if isinstance(error, InvalidSpec):
         return error.errors
     if status != HTTPStatus.UNPROCESSABLE_ENTITY:
@@ -369,7 +369,7 @@ def _of_http(request: Request, error: HTTPException) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """All methods of the path. Starlette itself lists the first route's only; HEAD is allowed where GET is."""
+    """All methods of the path: Starlette lists only those of the first route. HEAD is allowed where GET is."""
     routes: Sequence[BaseRoute] = request.app.state.routes
     fitting = [r for r in routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in fitting for method in route.methods or ()}

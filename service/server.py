@@ -31,7 +31,7 @@ MAX_FIELDS = 100
 
 
 class Refusal(NamedTuple):
-    """`why` is a label of dyno_connections_ended_total, the other fields make a problem."""
+    """`why` is a label of dyno_connections_ended_total; the other fields build the problem."""
 
     why: str
     code: str
@@ -44,7 +44,7 @@ MALFORMED = Refusal("malformed", "bad-request", "this is not an HTTP/1.1 request
 class HttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a limit on open connections, and on the size and the time of a request's head.
 
-    uvicorn.Config has no setting for them: `limit_concurrency` doesn't close silent connections,
+    uvicorn.Config has no setting for these limits: `limit_concurrency` doesn't close silent connections,
     `h11_max_incomplete_event_size` is for h11 alone, and `timeout_keep_alive` begins after a response.
     The tests in tests/service/abuse try each limit over a real socket, in case a release of uvicorn changes one.
     """
@@ -125,7 +125,7 @@ class HttpProtocol(HttpToolsProtocol):
         return Refusal("large_head", "head-too-large", f"the limit of a request head is {most}")
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Close the connection with a problem, or after the responses to earlier requests."""
+        """Send a problem and close the connection, or close it after the responses to earlier requests."""
         self._refusal = refusal
         self._metrics.count_closed(refusal.why)
         if self._is_working:
@@ -137,7 +137,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _problem_bytes(refusal: Refusal) -> bytes:
-    """The response on the wire. Run in a context of its own, from which the problem takes the request id."""
+    """The response on the wire. Run it in a separate context: it sets the request id that the problem reads."""
     current_request_id.set(request_id := f"req_{new_ulid()}")
     response = problem(refusal.code, refusal.detail, headers={"Connection": "close"})
     headers = MutableHeaders(raw=list(response.raw_headers))
@@ -147,11 +147,11 @@ def _problem_bytes(refusal: Refusal) -> bytes:
     return b"\r\n".join([*lines, b"", bytes(response.body)])
 
 
-FILES_PER_CONNECTION = 2  # its socket, and a file it sends or receives or a share of the process' other files
+FILES_PER_CONNECTION = 2  # its socket, and one for a file that it sends or receives or for the process' own files
 
 
 def allowed_connections(requested: int) -> int:
-    """`wanted`, or fewer if the limit on open files demands it; raises the process' soft limit as needed."""
+    """`requested`, or fewer if the limit on open files demands it; raises the process' soft limit as needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = FILES_PER_CONNECTION * requested
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
@@ -168,19 +168,19 @@ USER_TIMEOUT_MS = 90_000  # longer than a long poll
 
 
 def set_tcp_user_timeout(listening: Iterable[socket.socket]) -> None:
-    """Accepted connections inherit the timeout: the kernel ends one whose peer acknowledges nothing for so long.
+    """Make the kernel end connections whose peer acknowledges nothing for 90 s. Accepted sockets inherit the option.
 
     Otherwise a client that stops reading could keep its connection, and its stream, forever.
     """
     for listener in listening:
         with socket.fromfd(
             listener.fileno(), listener.family, listener.type
-        ) as duplicate:  # uvloop's objects take no options
+        ) as duplicate:  # uvloop's own socket objects refuse options
             duplicate.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
 
 
 _CERT, _KEY = "DYNO_TLS_CERT_FILE", "DYNO_TLS_KEY_FILE"
-_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second: the key is for another algorithm
+_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second reason: the key is for another algorithm
 
 
 def tls_error(settings: Settings) -> str | None:
@@ -239,7 +239,7 @@ class CertificateWatch:
         return None if cert is None or key is None else cls(settings, metrics, cert, key)
 
     async def run(self, context: ssl.SSLContext) -> NoReturn:
-        """Look at the files every 5 s."""
+        """Reload the files when they change; checks every 5 s."""
         while True:
             await asyncio.sleep(_RENEWAL_CHECK_S)
             await self.reload(context)
@@ -251,13 +251,13 @@ class CertificateWatch:
             return
         self._loaded = versions
         try:
-            # Checked in a context of its own: a certificate without its key would leave `context` without either.
+            # Check in a separate context: loading a certificate without its key would leave `context` without both.
             if wrong := await asyncio.to_thread(tls_error, self._settings):
                 log.error("the renewed TLS files can't be used, the old ones stay in use: %s", wrong)
                 return
             context.load_cert_chain(self._cert, self._key)
             self._metrics.tls_expiry.set(expiry_s(self._cert))
-        except OSError as error:  # the files changed again after the check; the next look loads them
+        except OSError as error:  # the files changed again after the check; the next check loads them
             log.error("the renewed TLS files can't be loaded: %s", error)
         else:
             log.warning("loaded the renewed TLS files")
@@ -269,7 +269,7 @@ class CertificateWatch:
 def expiry_s(cert: Path) -> float:
     """When the first certificate in the file expires, in seconds since 1970.
 
-    Python's ssl module has no public function that reads a certificate from a file: this is the one of its own tests.
+    Python's ssl module has no public function that reads a certificate from a file: this one is for its own tests.
     Raises OSError if the file can't be read or holds no certificate.
     """
     return ssl.cert_time_to_seconds(_test_decode_cert(str(cert))["notAfter"])

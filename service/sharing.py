@@ -1,6 +1,6 @@
-"""What requests share: slots for streams and long polls, pages, and checks of Redis and the artifact store.
+"""Objects that requests share: slots for streams and long polls, pages, and checks of Redis and the artifact store.
 
-The checks are made once a second at most, and a page twice a second, however many requests ask for them.
+However many requests come, each check runs at most once a second, and each page is made at most twice a second.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class StreamLimit:
 
     @contextlib.contextmanager
     def slot_if_free(self, name: str | None) -> Iterator[bool]:
-        """As `slot`, for the id of a key: yield whether a slot was free; if so, hold it while the block runs."""
+        """Like `slot` for the key with the id `name`, but yield whether a slot was free instead of raising."""
         free = not self._has_its_part(name) and self._taken.total() < self._most
         with self._held(name) if free else contextlib.nullcontext():
             yield free
@@ -71,7 +71,7 @@ class StreamLimit:
                 del self._taken[name]
 
 
-SHARED_S = 0.5  # a dashboard waits longer after an event, so its page isn't older than the event
+SHARED_S = 0.5  # a dashboard waits longer than this after an event, so its page isn't older than the event
 
 
 class _Made(NamedTuple):
@@ -80,7 +80,7 @@ class _Made(NamedTuple):
 
 
 class SharedPages:
-    """The pages of the last half second, by name and caller. Requests while a page is made wait for it.
+    """The pages of the last half second, by name and caller. Requests wait for a page that is being made.
 
     A request that ends must not cancel a page that other requests wait for, so all wait for a shielded future.
     """
@@ -90,7 +90,7 @@ class SharedPages:
         self._made: dict[tuple[str, str], _Made] = {}
 
     async def latest(self, name: str, caller: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The page, or the error of making it."""
+        """Return the page, or raise the error that occurred while making it."""
         now_s = self._clock()
         self._made = {key: made for key, made in self._made.items() if now_s - made.began_s < SHARED_S}
         made = self._made.get((name, caller))
@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 
 class SharedCheck(Generic[T]):
-    """A check whose outcome serves all requests of the next second. Requests during a check wait for its outcome.
+    """A check whose outcome serves all requests of the next second. Requests wait for a check that is running.
 
     A request that ends must not cancel a check that other requests wait for, so all wait for a shielded future.
     """
@@ -117,7 +117,7 @@ class SharedCheck(Generic[T]):
         self._latest: asyncio.Future[T] | None = None
 
     async def latest(self) -> T:
-        """The outcome of the latest check, or its error."""
+        """Return the outcome of the latest check, or raise its error."""
         if self._latest is None or (self._latest.done() and self._clock() - self._began_s >= FRESH_S):
             self._began_s = self._clock()
             self._latest = asyncio.ensure_future(self._check())
@@ -126,7 +126,7 @@ class SharedCheck(Generic[T]):
 
 @dataclass(frozen=True)
 class StoreReadiness:
-    """Why Redis can't keep jobs; if it can, what operators should change or know all the same."""
+    """Reasons why Redis can't keep jobs; if there are none, notes for operators."""
 
     errors: Sequence[DynoError]
     notes: Sequence[str] = ()
@@ -142,8 +142,8 @@ class ReadinessChecks:
         return cls(SharedCheck(partial(_check_store, client, settings)), SharedCheck(_ArtifactCheck(artifacts)))
 
     async def require_fit(self) -> None:
-        """Raises StoreUnfit if Redis may lose new jobs. The check began at most a second ago, or is under way. If Redis
-        is unreachable, it raises nothing: the call that follows reports that.
+        """Raises StoreUnfit if Redis may lose new jobs, by a check that began at most a second ago or is under way. If
+        Redis is unreachable, nothing is raised here: the caller's next command reports it.
         """
         unfit = [fault.detail for fault in (await self.store.latest()).errors if isinstance(fault, StoreUnfit)]
         if unfit:
@@ -161,7 +161,7 @@ async def _check_store(client: redis.asyncio.Redis, settings: Settings) -> Store
 
 
 class _ArtifactCheck:
-    """Checks on one thread of its own. A mount that hangs may block it for ever; then no further thread starts."""
+    """Checks on its own thread. A mount that hangs may block this thread for ever; then no further thread starts."""
 
     def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts, self._thread = artifacts, anyio.CapacityLimiter(1)

@@ -32,13 +32,13 @@ from service.sharing import ReadinessChecks, SharedPages, StreamLimit
 
 log = logging.getLogger(__name__)
 
-# One in two connections may be a long poll, and one in four a stream: the others are for requests served at once.
+# At most half of the connections may be long polls, and a quarter streams; the rest is for requests served at once.
 POLLS_OF, STREAMS_OF = 2, 4
 
 
 @dataclass(frozen=True)
 class State:
-    """One per process; each route gets a copy whose `jobs` holds what its caller may see.
+    """One object per process. Each route gets a copy whose `jobs` are limited to those that the caller may see.
 
     `stopping` is set when the server begins to shut down: long polls then respond at once. `streams` and `polls` limit
     open streams and long polls.
@@ -145,10 +145,10 @@ async def opened(
 
 
 def _maintenance(settings: Settings, artifacts: ArtifactStore) -> Maintenance:
-    """Maintenance with the chores of the API alone.
+    """Maintenance, with the chores that only the API does.
 
-    Workers don't do them: anything they do beside a benchmark affects its figures, and only the API may have the folder
-    of artifacts.
+    Workers don't do these chores: any work beside a benchmark affects its figures, and perhaps only the API can reach
+    the folder of artifacts.
     """
     chores: dict[str, Callable[[redis.Redis], object]] = {
         "repairing damaged keys": partial(repair_damage, settings=settings),

@@ -23,9 +23,9 @@ from service.state import State
 async def wait_for_job(
     state: State, job_id: str, satisfied: Callable[[StoredJob], bool], timeout_s: float
 ) -> StoredJob:
-    """The job as soon as it is `satisfied` or done, `timeout_s` is over, the client disconnects or the service stops.
+    """Return the job once it is `satisfied` or done, `timeout_s` is over, the client disconnects or the service stops.
 
-    Returns it at once if no long poll is free. Raises UnknownJob.
+    Returns the job at once if no slot for a long poll is free. Raises UnknownJob.
     """
     if timeout_s <= 0:
         return await state.jobs.read(job_id)
@@ -48,7 +48,7 @@ async def _wait_for_job(
 
 
 async def wait_until_done(state: State, job: StoredJob, timeout_s: float) -> StoredJob:
-    """The job once it is done, or as it is after `timeout_s`.
+    """Return the job once it is done, or unfinished after `timeout_s`.
 
     The job is already accepted, so the client must learn its id even if Redis fails meanwhile.
     """
@@ -77,7 +77,7 @@ async def _wait_for_change(state: State, job: StoredJob, timeout_s: float) -> bo
 
 
 POLL_AFTER_S = 1  # for clients without long polls: a job takes at least seconds
-LOOK_EVERY_S = 15.0  # then send a sign of life: proxies close connections that are silent for 30 s or longer
+LOOK_EVERY_S = 15.0  # interval of checks and keep-alives: proxies close connections that are silent for 30 s or longer
 TAKEN_WITHIN_S = 60.0  # per piece: a client may read slowly, but not stop
 RETRY_S = 1.0
 STREAM_HEADERS = {
@@ -89,7 +89,7 @@ _Piece = TypeVar("_Piece", str, bytes)
 
 
 class TimedStream(StreamingResponse):
-    """A stream that ends when its client stops reading, as it holds one of few slots."""
+    """A stream that ends when its client stops reading, because it holds one of few slots."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the stream ends or the client disconnects.
@@ -136,15 +136,15 @@ StreamSlot = Annotated[None, Depends(_stream_slot)]
 async def while_allowed(
     state: State, caller: auth.Caller, pieces: AsyncGenerator[_Piece, None]
 ) -> AsyncGenerator[_Piece, None]:
-    """`pieces`, until the caller may no longer read them: at most LOOK_EVERY_S after its key was revoked, for example.
+    """Yield `pieces` while the caller may read them: a stream ends within LOOK_EVERY_S of its key's revocation.
 
-    Empty pieces aren't sent. A silent source yields one every LOOK_EVERY_S, so that silent streams are checked, too.
+    Empty pieces aren't sent. A source without news yields an empty piece every LOOK_EVERY_S, for the caller's check.
     """
     look_s = time.monotonic() + LOOK_EVERY_S
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             if time.monotonic() >= look_s:
-                if not await asyncio.shield(auth.may_continue(state, caller)):  # as dyno/store/events.py does
+                if not await asyncio.shield(auth.may_continue(state, caller)):  # shielded, as in dyno/store/events.py
                     return
                 look_s = time.monotonic() + LOOK_EVERY_S
             if piece:

@@ -1,6 +1,6 @@
 """Queue jobs and comparisons from validated requests, and wake a worker for them.
 
-This module, `admission` and `validation` know neither routes nor callers.
+This module, `admission` and `validation` don't depend on routes or callers.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ from service.validation import ComparisonRequest, JobRequest, errors_in_spec, va
 log = logging.getLogger(__name__)
 
 WAKE_WITHIN_S = 2.0
-_NEW_WORKER_S = 0.05  # a shorter limit would read the list of workers for each job of an absent device
+_NEW_WORKER_S = 0.05  # with a shorter limit, each job for an absent device would read the list of workers
 _waking = set[asyncio.Task[None]]()  # the response doesn't wait for them: a wake-up takes 4 ms
 _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hangs doesn't use up the shared threads
 
@@ -72,7 +72,7 @@ async def submit(
 
     `uncharged`: as for `Jobs.submit`.
 
-    Raises StoreUnfit and what `admitted` raises, but nothing for a repeated request.
+    Raises StoreUnfit and what `admitted` raises, except for a repeated request.
     """
     try:
         request, admission, baseline = await admitted(state, request)
@@ -107,8 +107,8 @@ def rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | Comp
 
 
 def stored_request(spec: Spec, state: State) -> JobRequest:
-    """A stored spec as a request, without the label of a sweep, which lists the sweep's own jobs. Also without the
-    default time of keeping results, since a limit of the key may be lower by now.
+    """A stored spec as a request, without a sweep's label, because that label marks the sweep's own jobs. Also without
+    a default `expires_in_s`, because the key's limit may be lower by now.
 
     Raises InvalidSpec.
     """
@@ -134,7 +134,7 @@ _Asked = TypeVar("_Asked", bound=JobRequest | ComparisonRequest)
 
 
 async def admitted(state: State, request: _Asked) -> tuple[_Asked, Admission, Baseline | None]:
-    """The request within its key's limits, its admission and its baseline, as if it were submitted now.
+    """The request, adapted to its key's limits, with its admission and its baseline, but not queued.
 
     Raises PriorityNotAllowed, InvalidSpec, and all that `admit` raises. For a comparison, pointers are under /specs.
     """
@@ -147,7 +147,7 @@ async def admitted(state: State, request: _Asked) -> tuple[_Asked, Admission, Ba
 
 
 def _within_rights(state: State, request: _Asked) -> _Asked:
-    """The request, if its key may submit it. Limits stand in for the times that it doesn't set.
+    """The request, if its key may submit it. If it doesn't set `expires_in_s` or `timeout_s`, the limit applies.
 
     Raises PriorityNotAllowed and InvalidSpec.
     """
@@ -183,7 +183,7 @@ async def _admit_request(state: State, request: JobRequest | ComparisonRequest) 
         for index, spec_request in enumerate(request.each):
             with _in_spec(index):
                 await _check_outside(state, spec_request)
-    with contextlib.suppress(NoDeviceFits, InvalidSpec):  # a device may have come in the last second
+    with contextlib.suppress(NoDeviceFits, InvalidSpec):  # a device may have joined in the last second
         return _admit(state, request, await state.devices.read())
     return _admit(state, request, await state.devices.read(max_age_s=0))
 
@@ -203,7 +203,7 @@ def baselines_of(state: State) -> Baselines:
 
 
 async def _named_baseline(state: State, spec: Spec) -> Baseline | None:
-    """The baseline of this key that the spec names. Raises InvalidSpec, also if no result can be compared with it."""
+    """The key's baseline that the spec names. Raises InvalidSpec if it is unknown, or not comparable."""
     if spec.baseline is None:
         return None
     try:
@@ -225,7 +225,7 @@ async def _margin_advice(state: State, spec: Spec, baseline: Baseline) -> SpecWa
 
 
 async def wake_up(state: State, queue_name: str) -> None:
-    """Wake a live worker of the queue, if there is one: a worker that starts later looks at its queues by itself.
+    """Wake a live worker of the queue, if there is one. A worker that starts later checks its queues by itself.
 
     The job is already stored. If this fails, maintenance sends the wake-up again, so log it only.
     """
@@ -242,7 +242,7 @@ async def wake_up(state: State, queue_name: str) -> None:
 async def _is_served(state: State, queue_name: str) -> bool:
     """Whether a live worker serves the queue.
 
-    A worker listed within the last `_NEW_WORKER_S` may be missed: it is still starting, and then looks at its queues.
+    May miss a worker that joined within the last `_NEW_WORKER_S`: such a worker will check its queues by itself.
     """
     for max_age_s in (DEVICES_FRESH_S, _NEW_WORKER_S):
         devices = await state.devices.read(max_age_s)
@@ -260,7 +260,7 @@ _STATUS: dict[Status, Literal["running", "failed", "canceled"]] = {
 
 
 async def read_comparison(job: Job, spec: InterleavedSpec, state: State) -> Comparison | UnfinishedComparison:
-    """The comparison that the job made of its specs, or its progress."""
+    """The comparison of the job's two specs, or the job's progress."""
     if job.status is not Status.SUCCEEDED:
         return unfinished_comparison(job, spec, job.failure)
     result, workload = await state.jobs.result(job.id), state.workloads.get(spec.workload)
@@ -321,7 +321,7 @@ def _in_spec(index: int) -> Iterator[None]:
 
 
 def _with_timeout(timeout_s: float | None, estimate: JobEstimate, warnings: list[SpecWarning]) -> list[SpecWarning]:
-    """`warnings`, with one timeout warning for all runs in place of a single spec's. Raises ExceedsTimeout."""
+    """Replace a single spec's timeout warning with one for the runs of both specs. Raises ExceedsTimeout."""
     if timeout_s is None or estimate.time_s <= timeout_s:
         return warnings
     if estimate.time_s > ESTIMATE_FACTOR * timeout_s:

@@ -35,7 +35,7 @@ JSON = "application/json"
 async def read_body(
     request: Request, settings: Settings, media_type: str = JSON, max_bytes: int | None = None
 ) -> bytes:
-    """The whole body, which must be of `media_type`. `max_bytes`: instead of the limit for JSON.
+    """The whole body, which must be of `media_type`. `max_bytes` replaces the limit for JSON.
 
     Raises UnsupportedMediaType, BodyTooLarge (without reading on) or BodyTooSlow.
     """
@@ -52,7 +52,7 @@ async def read_body(
 
 
 async def read_json(request: Request, settings: Settings) -> tuple[dict[str, Any], list[FieldError]]:
-    """As `parse_json`, of the request's body. Raises what `read_body` and `parse_json` raise."""
+    """Read the request's body and parse it. Returns what `parse_json` returns; raises what both functions raise."""
     return parse_json(await read_body(request, settings))
 
 
@@ -94,8 +94,8 @@ MAX_DEPTH = 20
 MAX_PARTS = 2000  # far more than any spec has; checking the 30,000 that fit into 64 KiB would delay all other requests
 _EXACT = 2**53  # float64 holds every integer up to here
 
-# A match consumes a whole string, so that brackets inside strings don't count. The closing quote is optional and the
-# repeat possessive: every match succeeds, so the scan stays linear on a body full of quotes.
+# A match consumes a whole string, so that brackets inside strings aren't counted. The closing quote is optional and
+# the repetition is possessive. So every match succeeds, and the scan stays linear on a body full of quotes.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
@@ -106,10 +106,10 @@ class _Object(dict[str, Any]):
 
 
 class _Values:
-    """What `json.loads` calls for objects and numbers. `odd`: whether a value may have to be reported."""
+    """Hooks that `json.loads` calls for objects and numbers. `odd`: whether a value may be invalid."""
 
     def __init__(self, text: str) -> None:
-        self.odd = "\\u" in text  # an escaped surrogate
+        self.odd = "\\u" in text  # perhaps an escaped surrogate
 
     def object(self, pairs: list[tuple[str, Any]]) -> _Object:
         members = _Object(pairs)
@@ -140,7 +140,7 @@ def parse_json(body: bytes, max_parts: float = MAX_PARTS) -> tuple[dict[str, Any
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise MalformedBody(f"the body is not JSON: {error.msg} at {where}") from error
-    except ValueError as error:  # an integer of more digits than Python converts
+    except ValueError as error:  # an integer with more digits than Python converts
         raise MalformedBody("the body has a number with too many digits") from error
     if not isinstance(document, dict):
         raise MalformedBody("the body must be a JSON object")
@@ -197,7 +197,7 @@ def _encodable(text: str) -> bool:
 
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # `json.dumps` makes one at each call
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # `json.dumps` makes one for each call
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def validate_job(
 
 
 def body_digest(document: Mapping[str, Any]) -> str:
-    """For `JobRequest.body_sha256`."""
+    """The value of `JobRequest.body_sha256`."""
     return hashlib.sha256(_canonical(document).encode()).hexdigest()
 
 
@@ -268,7 +268,7 @@ def _params(
 
 
 def one_error_per_field(errors: list[FieldError]) -> list[FieldError]:
-    """The first error of each field: models needn't repeat what the parser reports of a NaN, for example."""
+    """The first error of each field. For a NaN, for example, the parser's error replaces the model's."""
     first_errors: dict[str, FieldError] = {}
     for error in errors:
         first_errors.setdefault(error.pointer, error)
@@ -379,5 +379,5 @@ def _metric(requested: str | None, first: JobRequest, second: JobRequest) -> str
 
 
 def errors_in_spec(index: int, errors: Iterable[FieldError]) -> list[FieldError]:
-    """The errors of the spec at `place`, with pointers into the comparison's body."""
+    """The errors of the spec at `index`, with pointers into the comparison's body."""
     return [FieldError(f"/specs/{index}{error.pointer}", error.code, error.detail) for error in errors]

@@ -1,8 +1,8 @@
 """The files of one attempt: its scratch folder, the weights that it starts from, and the upload of its artifacts.
 
-Files go to the shared store if one is configured, else through the API. The upload follows the measurement, so a
-failing store costs only the files, with a warning, and never the result. The worker therefore tests the store before
-the first run. The next attempt deletes the scratch folders of killed workers.
+Files go to the shared store if one is configured, else through the API. The upload follows the measurement: if the
+store fails then, the files are lost, and the result has a warning. The worker therefore tests the store before the
+first run. The next attempt deletes the scratch folders of killed workers.
 """
 
 import fcntl
@@ -43,12 +43,12 @@ from workers.outcome import Dropped, Failed, HandedBack
 def scratch_folder(run_dir: Path) -> Iterator[Path]:
     """An empty folder in this user's part of `run_dir`, deleted with its contents at the end of the block.
 
-    Its owner locks it, and the lock ends with the process. Other workers delete folders that aren't locked. Raises
-    OSError if the folder can't be created.
+    This process locks the folder, and the lock ends with the process. Other workers delete folders that aren't locked.
+    Raises OSError if the folder can't be created.
     """
     root = folders.private_folder(run_dir) / "scratch"
     root.mkdir(mode=0o700, exist_ok=True)
-    with _locked(root):  # else another worker could delete a new folder before its owner locks it
+    with _locked(root):  # otherwise another worker could delete a new folder before its owner locks it
         _delete_left_overs(root)
         folder = Path(tempfile.mkdtemp(dir=root))
         descriptor = _lock(folder)
@@ -129,8 +129,8 @@ class ArtifactSender:
     def send(self, source: Path, patience_s: float, passing: TransientErrors, abandoned: threading.Event) -> Artifact:
         """Upload `source` under its own name.
 
-        It retries `passing` errors until `patience_s` after the first failure, then raises them. It raises other errors
-        at once. A transfer without errors isn't limited.
+        Retries after `passing` errors until `patience_s` after the first failure, and then raises the error. Raises
+        other errors at once. A transfer without errors has no time limit.
         """
         name, size_bytes, sha256 = source.name, source.stat().st_size, artifact_store.sha256_of(source)
         deadline_s = math.inf
@@ -149,7 +149,7 @@ class ArtifactSender:
 
 
 class SharedStoreTransport:
-    """Writes directly to the store. It needs no token: stored names derive from the content
+    """Writes directly to the store. This needs no token: stored names derive from the content
     (`dyno.artifact_store.stored_name`)."""
 
     def __init__(self, store: artifact_store.ArtifactStore, leases: Leases) -> None:
@@ -229,9 +229,9 @@ WEIGHTS_UNAVAILABLE = "weights_unavailable"
 def fetch_weights(
     ref: WeightsRef, claim: Claim, leases: Leases, transport: ArtifactTransport, folder: Path, max_bytes: int
 ) -> Path | Failure:
-    """Download the file into `folder` under its own name and verify it against the other job's result.
+    """Download the weights into `folder` under their own name, and verify them by the result of the job that has them.
 
-    Returns its path, or the failure.
+    Returns the path of the file, or the failure.
     """
     try:
         listed = leases.artifacts(ref.job)
@@ -268,12 +268,12 @@ def _weights_failure(failure_class: FailureClass, message: str) -> Failure:
 
 
 MAX_FILES = 100  # per job: its result lists all of them
-UPLOAD_PHASE = "artifacts"  # the phase in progress reports
+UPLOAD_PHASE = "artifacts"  # name of the phase in progress reports
 
 _TRANSIENT_ERRORS = (errors.ArtifactStoreUnavailable, errors.StoreUnavailable)
-_SLOWEST_BYTES_PER_S = 2**20  # slower transfers count as hanging
+_SLOWEST_BYTES_PER_S = 2**20  # slower transfers are given up
 _LEAST_S = 60.0
-_LISTED = 3  # files in the warning's message; its evidence lists up to MAX_FILES
+_LISTED = 3  # number of files in the warning's message; the evidence lists up to MAX_FILES
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ class UploadedArtifacts:
 class ArtifactUpload:
     """Uploads the files of one attempt; call `keep` once.
 
-    It raises AttemptEnded if the job is canceled meanwhile, or another attempt owns it.
+    Raises AttemptEnded if the job is canceled meanwhile, or if another attempt owns it.
     """
 
     def __init__(
@@ -339,7 +339,7 @@ class ArtifactUpload:
         self._kept.not_stored.append(LostArtifact(_printable(path.name), size_bytes, _printable(why)))
 
     def _store(self, path: Path) -> str | None:
-        """Store one file; returns None, or why it failed."""
+        """Store one file. Returns None, or the reason if it wasn't stored."""
         try:
             self._kept.artifacts.append(self._send(path))
         except errors.StaleToken as error:
@@ -355,7 +355,7 @@ class ArtifactUpload:
             self._given_up = f"the artifact store doesn't respond: {error}"
             return self._given_up
         except _TRANSIENT_ERRORS as error:
-            self._patience_s = 0.0  # used up: each further file is tried once
+            self._patience_s = 0.0  # used up: try each further file once
             return error.detail
         except Exception as error:  # noqa: BLE001 - a problem with a file must not cost the measurement
             WORKER_LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
@@ -377,19 +377,19 @@ class ArtifactUpload:
                 if self._heartbeat.heard:
                     raise
                 patience_s = (
-                    _LEAST_S  # while Redis is unreachable, the result can't be written either: waiting costs nothing
+                    _LEAST_S  # while Redis is unreachable, the result can't be written either: waiting delays nothing
                 )
 
 
 def _under_unique_name(path: Path) -> Path:
     """A hard link to the file, for one try only.
 
-    A store may move the file that it gets, and an abandoned try may still do so while the next try reads the file.
+    A store may move the file that it gets. An abandoned try may do this while the next try reads the same file.
     """
     try:
         link = Path(tempfile.mkdtemp(prefix=".", dir=path.parent)) / path.name
         link.hardlink_to(path)
-    except OSError:  # a full disk, or a file system without hard links: then at least the first try may succeed
+    except OSError:  # full disk, or no hard links: without the link, at least the first try can succeed
         return path
     return link
 
@@ -421,10 +421,10 @@ def _printable(text: str) -> str:
 
 T = TypeVar("T")
 
-_PREPARE_PHASE = "files"  # the phase in progress reports
+_PREPARE_PHASE = "files"  # name of the phase in progress reports
 _PROBE = "probe"  # no result lists it, so cleanup deletes it when the job is done
 _PROBE_BYTES = 64 * 1024  # an empty file would fit on a full disk
-_PROBE_PATIENCE_S = 5.0  # enough for an API that restarts; before the first run, little is lost by failing
+_PROBE_PATIENCE_S = 5.0  # enough for a restart of the API; a failure before the first run loses little
 
 
 class JobFiles:
@@ -458,7 +458,7 @@ class JobFiles:
         return self._folder
 
     def empty(self) -> Path:
-        """The folder for the files of run 0, without files that a failed start of that run left."""
+        """The folder for the files of run 0, emptied: a failed start of run 0 may have left files."""
         folder = self._folder / "artifacts"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -466,7 +466,7 @@ class JobFiles:
 
     @contextmanager
     def room(self) -> Iterator[Path]:
-        """An empty folder for temporary files of one run, deleted after it, so that they don't accumulate over runs."""
+        """An empty folder for temporary files of one run, deleted after the run, so that files don't accumulate."""
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
         try:
             yield folder
@@ -474,9 +474,9 @@ class JobFiles:
             shutil.rmtree(folder, ignore_errors=True)
 
     def prepare(self, params: Params, *, leaves_files: bool = True) -> None:
-        """Before the first run, test the store if the job will upload files, and fetch the weights that it starts from.
+        """Before the first run, test the store if the job will upload files, and fetch the job's initial weights.
 
-        If the store fails, the training fails now, and not hours later, when `deliver` can only warn.
+        If the store fails, the training fails now. Hours later, `deliver` could only warn.
         """
         if isinstance(params, TrainingParams):
             if leaves_files:
@@ -504,7 +504,7 @@ class JobFiles:
         self.weights = weights
 
     def deliver(self, run: int) -> UploadedArtifacts:
-        """After the last run, with the number `run`, store the files of run 0. A failing store ends no attempt."""
+        """After the last run (number `run`), store the files of run 0. If the store fails, the attempt continues."""
         return ArtifactUpload(self._sender, self._claim, self._heartbeat, self._settings, run).keep(
             self._folder / "artifacts"
         )

@@ -37,7 +37,7 @@ from workers.outcome import Dropped, Failed, HandedBack, Outcome, Stopped, Succe
 
 
 def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Result, Headline | None]:
-    """See `with_history`. If Redis is unreachable, it skips the check only; the result couldn't be written either."""
+    """The result, compared with earlier results by `with_history` unless Redis is unreachable, and its headline."""
     figure = headline(result, of.spec, of.params)
     if figure is None:
         return result, None
@@ -65,7 +65,7 @@ class BaselineCheck:
         self._peers: dict[str, list[Peer]] = {}
 
     def runs_to_settle(self, result: Result, of: ResolvedSpec, most: int) -> int:
-        """See `dyno.bench.measure.baseline_outcome`."""
+        """How many runs the baseline needs; see `dyno.bench.measure.baseline_outcome`."""
         judged = self._judged(result, of)
         return len(result.runs) if isinstance(judged, str) else baseline_outcome.runs_to_settle(judged, most)
 
@@ -80,7 +80,7 @@ class BaselineCheck:
         return baseline_outcome.with_outcome(judged)
 
     def _judged(self, result: Result, of: ResolvedSpec) -> baseline_outcome.JudgedResult | str:
-        """The result with all that its judgement needs, or why it can't be judged."""
+        """The result with all data that the comparison with the baseline needs, or why it can't be compared."""
         try:
             self._baseline = self._baseline or self._leases.baseline(self._claim)
         except (StoreUnavailable, RecordUnreadable, redis.RedisError) as error:
@@ -105,17 +105,17 @@ def _failed(outcome: BaselineOutcome | None) -> bool:
 
 
 _LEAST_RUN_S = 0.01  # times are divided by it
-_SIGNAL_SPREAD_S = 0.5  # a TERM to all processes of a worker doesn't reach them at the same moment
+_SIGNAL_SPREAD_S = 0.5  # a TERM to all processes of a worker reaches them at slightly different times
 _HEALTH_CHECK_PHASE = "second_look"
 _KILLED = ("runner_killed", "runner_not_started")
 
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What a supervisor shares with its attempts.
+    """The objects that a supervisor shares with its attempts.
 
-    `clock` is monotonic, in seconds; the deadlines of `stop` refer to it. `gone` checks the device and returns why it
-    is gone, or None. It may block for as long as the driver does.
+    `clock` is monotonic, in seconds; deadlines of `stop` use it. `gone` checks the device, and returns why the device
+    is gone, or None. This call blocks if the driver blocks.
     """
 
     device: Device
@@ -130,7 +130,7 @@ class WorkerContext:
 
     @property
     def of_runs(self) -> RunContext:
-        """The part that the runs need."""
+        """The part of the context that the runs need."""
         return RunContext(self.device, self.launcher, self.settings, self.stop, self.clock, self.traces)
 
 
@@ -160,7 +160,7 @@ class JobAttempt:
                 return self._measure(variants)
         except AttemptEnded as early:
             return early.outcome
-        except Exception as error:  # noqa: BLE001 - a bug in the worker: the job must not wait until its lease runs out
+        except Exception as error:  # noqa: BLE001 - a bug in the worker: don't wait for the lease to expire
             WORKER_LOG.exception("attempt-broke job=%s", self._claim.job_id)
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Failed(Failure(failure_class=FailureClass.INFRASTRUCTURE, reason="worker_error", message=message))
@@ -189,7 +189,7 @@ class JobAttempt:
         return self._succeeded(variants, expected) if early is None else self._early(*early)
 
     def _plan_for_baseline(self, variant: Variant, deadline_s: float) -> None:
-        """Decide once how many runs the baseline requires, within the time that is left."""
+        """Decide, once per variant, how many runs the baseline requires, within the time that is left."""
         done = len(variant.records)
         if self._spec.baseline is None or variant.for_baseline.in_all:
             return
@@ -204,7 +204,7 @@ class JobAttempt:
     def _succeeded(self, variants: Sequence[Variant], expected: ExpectedDuration) -> Succeeded:
         """Assemble the result.
 
-        It stores files for single specs only: the files of A/B variants would have the same names.
+        Stores files for single specs only: the files of A/B variants would have the same names.
         """
         first = variants[0]
         kept = self._files[0].deliver(len(first.records) - 1) if first.name is None else UploadedArtifacts()
@@ -223,9 +223,9 @@ class JobAttempt:
         )
 
     def _likely_duration_s(self, expected: ExpectedDuration) -> float | None:
-        """The duration of the attempt by earlier jobs, else by the budget, else None.
+        """The duration of the attempt, estimated from earlier jobs, else from the budget; None without either.
 
-        If the store can't be read now, earlier jobs don't count.
+        If the store can't be read now, earlier jobs aren't used.
         """
         by_budget = expected.expected_s if all(arm.measure.is_divided for arm in self._spec.arms) else None
         try:
@@ -235,13 +235,13 @@ class JobAttempt:
             return by_budget
 
     def _pace(self, variants: Sequence[Variant]) -> ExpectedDuration:
-        """The estimated duration of the attempt; the store records it with the actual one."""
+        """The estimated duration of the attempt; the store records it together with the actual duration."""
         device = self._context.device
         expected_s = math.fsum(variant.estimate(device).in_all_s(variant.spec.measure) for variant in variants)
         return ExpectedDuration(duration_series(self._spec, device), expected_s, work_digest(self._spec))
 
     def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Outcome:
-        """The outcome of an attempt that ended with this run."""
+        """The outcome of an attempt that ends early, with the run `ended`."""
         if ended.stopped_for is StopReason.SUPERSEDED:
             return Dropped()
         if ended.stopped_for is StopReason.CANCEL:
@@ -250,11 +250,11 @@ class JobAttempt:
             return HandedBack(WORKER_SHUTDOWN)
         failure = failure_of(ended, limits.deadline_s - self._began_s, limits.stall_s)
         assert failure is not None
-        if failure.reason == DEVICE_BUSY:  # another worker's runner still uses it, so the attempt doesn't count
+        if failure.reason == DEVICE_BUSY:  # another process uses the device, so the job is handed back
             event("device-busy", logging.WARNING, job=self._claim.job_id, why=failure.message)
             return HandedBack(DEVICE_BUSY)
         if failure.reason in _KILLED and self._context.stop.comes_within(_SIGNAL_SPREAD_S):
-            return HandedBack(WORKER_SHUTDOWN)  # the signal that ends this worker also ended its runner or zygote
+            return HandedBack(WORKER_SHUTDOWN)  # the signal to this worker also ended its runner or zygote
         if gone := background_call(lambda _: self._context.gone(), _HEALTH_CHECK_PHASE, number, self._heartbeat):
             failure = lost_device(gone, failure)
         event("run-failed", job=self._claim.job_id, run=number + 1, reason=failure.reason, message=failure.message)

@@ -22,8 +22,8 @@ from dyno.store.placement import queues_served
 class _Pool(TaskPool):  # type: ignore[misc]
     """Celery's thread pool, which also wakes Celery's event loop when a task ends.
 
-    With prefetching disabled, a busy worker requests no messages. Without the wake-up, the loop resumes only at its
-    next iteration, up to 1 s later. Measured from submit to first operation: 0.6 s median without it, 0.1 s with it.
+    With prefetching disabled, a busy worker requests no messages. If no event woke the loop, it would resume up to 1 s
+    later. Measured median from submit to first operation: 0.6 s without this class, 0.1 s with it.
     """
 
     def on_apply(self, *args: Any, **kwargs: Any) -> Any:
@@ -33,16 +33,16 @@ class _Pool(TaskPool):  # type: ignore[misc]
 
 
 class _Connection(CeleryConsumer):  # type: ignore[misc]
-    """Celery's consumer, which reconnects within 2 s here instead of up to 30 s.
+    """Celery's consumer, changed to reconnect within 2 s instead of up to 30 s.
 
-    It also calls `init_callback` after every reconnect, because wake-ups sent meanwhile may be lost.
+    It also calls `init_callback` after every reconnect, because wake-ups sent during the disconnection may be lost.
     """
 
     init_callback: Any
 
     def on_ready(self) -> None:
         callback = self.init_callback
-        super().on_ready()  # calls it and resets it
+        super().on_ready()  # calls the callback and resets it
         self.init_callback = callback
 
     def ensure_connected(self, conn: Any) -> Any:
@@ -55,9 +55,9 @@ class _Connection(CeleryConsumer):  # type: ignore[misc]
 
 
 class Consumer:
-    """Runs on the main thread until `end`.
+    """Runs on the main thread until `end` is called.
 
-    It calls `serve` for each wake-up, and sends itself a wake-up when it is connected.
+    Calls `serve` for each wake-up, and sends itself a wake-up after each connect.
     """
 
     def __init__(self, settings: Settings, device: Device, name: str, serve: Callable[[], int]) -> None:
@@ -67,7 +67,7 @@ class Consumer:
         application = app(settings)
         application.conf.task_queues = [celery_queue(queue) for queue in self._queues]
         application.conf.worker_consumer = _Connection
-        application.conf.broker_channel_error_retry = True  # continue with a full or read-only Redis, too
+        application.conf.broker_channel_error_retry = True  # continue even if Redis is full or read-only
         application.task(name=WAKE_TASK)(self._on_wake)
         # Without Celery's signal handlers: on a signal, this worker has to stop a runner and hand back a job.
         self._controller = WorkController(
@@ -83,9 +83,7 @@ class Consumer:
         )
 
     def run(self) -> int:
-        """Run until `end` is called and the current job is finished or handed back. Returns the exit code, which isn't
-        0 after a crash.
-        """
+        """Run until `end` is called and the current job is finished or handed back. Returns the exit code."""
         self._controller.start()
         return int(self._controller.exitcode or 0)
 
@@ -109,11 +107,11 @@ class Consumer:
 def _rouse(_: object) -> None:
     loop = get_event_loop()
     if loop is not None:
-        loop.call_soon(lambda: None)  # type: ignore[no-untyped-call] # to schedule anything wakes the loop
+        loop.call_soon(lambda: None)  # type: ignore[no-untyped-call] # scheduling anything wakes the loop
 
 
 def _leave_logging_alone(**_: Any) -> None:
-    """Does nothing; while a receiver is connected to `setup_logging`, Celery doesn't configure logging."""
+    """An empty receiver: while a receiver is connected to `setup_logging`, Celery doesn't configure logging."""
 
 
 def on_signals(handle: Callable[[signal.Signals], None]) -> None:

@@ -1,7 +1,7 @@
-"""The heartbeat of an attempt: extends the lease over all runs, sends progress and log, returns cancel requests.
+"""The heartbeat of an attempt: extends the lease during all runs, sends progress and log, returns cancel requests.
 
-`background_call` runs a long blocking call, such as a transfer, on its own thread. Meanwhile heartbeats continue and a
-cancel takes effect.
+`background_call` runs a long blocking call, such as a transfer, on its own thread. During the call, heartbeats continue
+and a cancel takes effect.
 """
 
 import codecs
@@ -22,14 +22,14 @@ from dyno.models.runner_protocol import ProgressFrame
 from dyno.store.leases import Claim, Leases, LogPiece
 from workers.outcome import Dropped, HandedBack, Outcome, Stopped
 
-FIRST_BEAT = 0.25  # of the time between two heartbeats: short jobs have progress, too
+FIRST_BEAT = 0.25  # share of `heartbeat_s` before the first heartbeat, so that short jobs have progress, too
 
 
-PIECE_BYTES = 16 * 1024  # per heartbeat; if there is more output, only its end is kept
+PIECE_BYTES = 16 * 1024  # limit per heartbeat; only the end of longer output is kept
 
 
 class JobLog:
-    """Buffers the runners' output for heartbeats. It is bounded: one pending piece, and the output since."""
+    """Buffers the runners' output for heartbeats: one pending piece and at most 16 KiB of newer output."""
 
     def __init__(self, attempt: int) -> None:
         self._attempt = attempt
@@ -51,7 +51,7 @@ class JobLog:
         self._waiting = waiting[-PIECE_BYTES:]
 
     def piece(self) -> LogPiece | None:
-        """The piece to send; the same piece, with the same number, until `sent` is called."""
+        """The piece to send. Returns the same piece, with the same number, until `sent` is called."""
         if self._piece is None and self._waiting:
             text = self._decoder.decode(self._waiting)
             if self._left_out_bytes:
@@ -61,16 +61,16 @@ class JobLog:
         return self._piece
 
     def sent(self) -> None:
-        """Drop the piece: the store has it, or has rejected it because another attempt owns the job."""
+        """Drop the piece: the store has stored it, or has rejected it because another attempt owns the job."""
         self._number += 1
         self._piece = None
 
 
 class Heartbeat:
-    """The heartbeat of one attempt; it spans all runs, so that many short runs can't delay it.
+    """The heartbeat of one attempt. One object serves all runs, so that many short runs can't delay a heartbeat.
 
-    `due_s` is the time of the next heartbeat on `clock`. `heard`: the last heartbeat reached the store. Replace
-    `progress` once the attempt knows how long its runs may take.
+    `due_s` is the time of the next heartbeat on `clock`. `heard`: whether the last heartbeat reached the store.
+    Replace `progress` once the duration of the runs has been estimated.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Heartbeat:
         self.due_s = self._claimed_s + heartbeat_s * FIRST_BEAT
 
     def beat(self, frame: ProgressFrame | None, run: int) -> monitor.StopReason | None:
-        """Send a heartbeat; returns the reason if the run has to stop. If Redis is unreachable, the run continues."""
+        """Send a heartbeat. Returns a reason to stop the run, or None. If Redis is unreachable, the run continues."""
         progress = self.progress.of(frame, run, self.clock() - self._claimed_s)
         piece = self.log.piece()
         try:
@@ -113,7 +113,7 @@ class Heartbeat:
         self.progress.note_end(phases, self.clock() - self._claimed_s, is_first=is_first)
 
     def send_metrics(self, metrics: PartialMetrics) -> None:
-        """Send the figures of the runs so far. If Redis is unreachable, they are lost: the next run's replace them."""
+        """Send the figures of the runs so far. If Redis is unreachable, they are lost; the next run sends new ones."""
         try:
             self._leases.heartbeat(self._claim, None, so_far=metrics)
         except StoreUnavailable as error:
@@ -136,7 +136,7 @@ T = TypeVar("T")
 
 
 class AttemptEnded(Exception):
-    """Ends the attempt before it has a result; `outcome` says how."""
+    """Raised to end the attempt before it has a result. `outcome`: the outcome of the attempt."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(type(outcome).__name__)
@@ -152,8 +152,8 @@ def background_call(
 ) -> T:
     """Run `work(abandoned)` on a thread, and return its value or raise its error.
 
-    Raises AttemptEnded if the job is canceled, lost or handed back first, and CallTimedOut after `within_s`. In these
-    cases `abandoned` is set and the value of `work` is ignored.
+    Raises AttemptEnded if the job is first canceled, lost or handed back, and CallTimedOut after `within_s`. In these
+    cases `abandoned` is set, and the value of `work` is ignored.
     """
     abandoned, future = threading.Event(), Future[T]()
     deadline_s = heartbeat.clock() + within_s
@@ -175,7 +175,7 @@ def background_call(
 def _run_call(future: Future[T], work: Callable[[threading.Event], T], abandoned: threading.Event) -> None:
     try:
         future.set_result(work(abandoned))
-    except BaseException as error:  # noqa: BLE001 - raised by the thread that waits for the outcome
+    except BaseException as error:  # noqa: BLE001 - the thread that waits for the call raises it again
         future.set_exception(error)
 
 

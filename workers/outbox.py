@@ -1,8 +1,8 @@
 """Outcomes that Redis couldn't accept: stored on disk and retried, by this process or by later workers on the host.
 
 While Redis is unreachable, the worker retries the write. After the first failure it also stores the outcome in a file.
-The first line identifies the attempt, the second is the outcome. Damaged files are set aside; files written by a newer
-Dyno are left for it.
+The first line of the file identifies the attempt, the second line is the outcome. Damaged files are renamed; files that
+a newer Dyno wrote stay for that version.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
 
 
 class _Writer(Stored):
-    """The fields of a file's first line that all later versions of Dyno keep."""
+    """Those fields of a file's first line that all later versions of Dyno keep."""
 
     schema_version: int = Field(alias="schema")
     version: str = ""
@@ -90,7 +90,7 @@ def encode_entry(outcome: Outcome, claim: Claim, namespace: str, version: str) -
 def read_entry(path: Path, namespace: str, most_bytes: int, version: str) -> OutboxEntry | None:
     """Read a file; None if it belongs to another namespace.
 
-    Raises NewerVersion if it is newer than `version`, OSError, and various errors for a damaged file.
+    Raises NewerVersion if a Dyno newer than `version` wrote it, OSError, and various errors for a damaged file.
     """
     first, _, second = _content(path, most_bytes).partition(b"\n")
     writer = _Writer.model_validate_json(first)
@@ -124,7 +124,7 @@ def _claim(header: _Header) -> Claim:
 
 
 def _content(path: Path, most_bytes: int) -> bytes:
-    """The file's content. Raises OSError, also for files that aren't regular: reading a pipe would block."""
+    """The file's content. Raises OSError, even for files that aren't regular: reading a pipe would block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -134,15 +134,15 @@ def _content(path: Path, most_bytes: int) -> bytes:
 
 
 MAX_OUTBOX_BYTES: Final = 2**30  # for the whole folder; the largest known outcome, with 100,000 samples, takes 10 MB
-_UNFINISHED_S = 3600  # an older unfinished file is from a process that died
+_UNFINISHED_S = 3600  # older unfinished files come from a process that died
 _OUTCOME, _ASIDE, _UNFINISHED = ".ending", ".aside", ".part"
 
 
 class Outbox:
     """The folder of undelivered outcomes, shared by all workers of a host.
 
-    Several workers may write the same outcome, as the store accepts it once. The outbox renames damaged files to
-    `.aside`, and leaves files of a newer Dyno for it; neither blocks other files. `version`: this Dyno's version.
+    Several workers may write the same outcome, because the store accepts it only once. The outbox renames damaged files
+    to `.aside`, and ignores files of a newer Dyno; neither blocks other files. `version`: this Dyno's version.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Outbox:
         return path
 
     def waiting(self) -> Iterator[OutboxEntry]:
-        """All outcomes of this namespace, except those passed over; none if the folder can't be read."""
+        """All outcomes of this namespace, except those in ignored files; none if the folder can't be read."""
         try:
             names = sorted(path.name for path in self._folder.iterdir())
         except FileNotFoundError:
@@ -185,19 +185,19 @@ class Outbox:
                 self._drop_left_over(self._folder / name)
 
     def count(self) -> int:
-        """The outcomes of all namespaces, and the files set aside; 0 if the folder can't be read."""
+        """The number of outcomes of all namespaces and of damaged files; 0 if the folder can't be read."""
         try:
             return sum(path.suffix in (_OUTCOME, _ASIDE) for path in self._folder.iterdir())
         except OSError:
             return 0
 
     def drop(self, path: Path) -> None:
-        """Delete the file: the outcome is written, or doesn't count any more."""
-        with suppress(OSError):  # another worker has deleted it; else it is delivered again, which does no harm
+        """Delete the file: the store has the outcome, or doesn't accept it any more."""
+        with suppress(OSError):  # if the file stays, its outcome is delivered again, which does no harm
             path.unlink()
 
     def pass_over(self, path: Path) -> None:
-        """Ignore the file in this process; another one may handle it, for example with another store."""
+        """Ignore the file in this process; another process may handle it, for example with another store."""
         self._passed_over.add(path.name)
 
     def _read(self, path: Path) -> OutboxEntry | None:
@@ -211,18 +211,18 @@ class Outbox:
         except Exception as error:  # noqa: BLE001 - a damaged file mustn't block the others
             self._set_aside(path, error)
             return None
-        if entry is None:  # it belongs to another namespace or a newer Dyno
+        if entry is None:  # the file belongs to another namespace or a newer Dyno
             self.pass_over(path)
         return entry
 
     def _set_aside(self, path: Path, error: Exception) -> None:
         event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
-        self.pass_over(path)  # in case it can't be renamed
+        self.pass_over(path)  # in case the file can't be renamed
         with suppress(OSError):
             path.replace(path.with_suffix(_ASIDE))
 
     def _make_room(self, size: int) -> None:
-        """Delete files set aside and outcomes of expired jobs, oldest first. Outcomes of other jobs are kept."""
+        """Delete damaged files and outcomes of expired jobs, oldest first, until `size` bytes fit. Keeps the others."""
         files = [(path, status) for path in self._folder.iterdir() if (status := _status(path))]
         used = sum(status.st_size for _, status in files)
         useless = sorted((status.st_mtime, status.st_size, path) for path, status in files if _useless(path, status))
@@ -242,7 +242,7 @@ class Outbox:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """The file's status; None if another worker has deleted it since it was listed."""
+    """The file's status; None if another worker has deleted the file meanwhile."""
     try:
         return path.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -250,7 +250,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _useless(path: Path, status: os.stat_result) -> bool:
-    """Whether the file was set aside, or is older than the maximum life of a job, so that no store can accept it."""
+    """Whether the file is damaged, or is older than any job, so that no store can accept its outcome."""
     old = time.time() - status.st_mtime > MAX_EXPIRES_IN_S
     return path.suffix == _ASIDE or (path.suffix == _OUTCOME and old)
 
@@ -268,8 +268,8 @@ def deliver_outcome(
     clock: Callable[[], float],
     send_log: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Write the outcome, with retries while Redis is unreachable. False: it didn't count, or the worker had to end
-    first.
+    """Write the outcome, with retries while Redis is unreachable. False if the store rejected it, or the worker had to
+    end first.
 
     Each try first calls `send_log`, to write the rest of the attempt's log. After the first failure, the outcome is
     also stored in the outbox, so that another worker can deliver it if this worker dies.
@@ -281,7 +281,7 @@ def deliver_outcome(
             counted = outcome.write(leases, claim)
         except errors.StoreUnavailable as error:
             event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
-        except redis.RedisError:  # Redis refuses it, for example by missing rights: keep it until that is repaired
+        except redis.RedisError:  # for example without rights: keep the outcome until an operator repairs this
             _keep(outcome, claim, outbox)
             raise
         else:
@@ -313,11 +313,11 @@ def _write(entry: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
     claim = entry.claim
     counted = entry.outcome.write(leases, claim)
     if not counted and not leases.knows(claim.job_id):
-        outbox.pass_over(entry.path)  # it belongs to another store with the same namespace, or the store lost the job
+        outbox.pass_over(entry.path)  # another store with the same namespace has the job, or this store lost it
         event("spool-foreign", logging.WARNING, job=claim.job_id, file=entry.path)
         return
     outbox.drop(entry.path)
-    level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns the job or has ended it
+    level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns or ended the job
     event("unspooled", level, job=claim.job_id, ending=type(entry.outcome).__name__, counted=counted)
 
 
@@ -337,7 +337,7 @@ def _leave(outcome: Outcome, claim: Claim, kept: Path | None) -> None:
 
 
 def _write_synced(path: Path, text: bytes) -> None:
-    """Write and sync the contents. The file's directory entry isn't synced yet: see `fsync_path`."""
+    """Write and sync the contents. The caller must sync the directory entry: see `fsync_path`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(text)

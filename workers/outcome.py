@@ -31,9 +31,9 @@ class Succeeded:
 
 @dataclass(frozen=True)
 class Failed:
-    """The store requeues the job after an infrastructure failure while attempts are left.
+    """After an infrastructure failure, the store requeues the job if attempts are left.
 
-    Other failures would only repeat.
+    After other failures, a second attempt would fail, too.
     """
 
     failure: Failure
@@ -55,7 +55,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """The store requeues the job, for a reason outside the job; the attempt doesn't count."""
+    """The store requeues the job, for a reason outside the job. Ten hand-backs at shutdowns cost no attempt."""
 
     reason: str
 

@@ -30,7 +30,7 @@ def claim_filter(device: Device, workloads: Mapping[str, contract.Workload]) -> 
     """The filter for claims on `device`. It accepts invalid jobs, so that their attempts report the error."""
 
     def fits(spec: Spec) -> bool:
-        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies the first arm's
+        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies arms[0]'s
         return has_all and all(_fits(arm, device, workloads) for arm in spec.arms)
 
     return placement.ClaimFilter(placement.profile(device), fits)
@@ -41,16 +41,16 @@ def _fits(spec: Spec, device: Device, workloads: Mapping[str, contract.Workload]
         return resolve(spec, workloads).can_run(device)
     except (UnknownWorkload, InvalidSpec):
         return True
-    except Exception:  # noqa: BLE001 - a bug in the workload must not block the jobs behind this one
+    except Exception:  # noqa: BLE001 - a bug in the workload must not block the next jobs
         WORKER_LOG.exception("fit-unknown workload=%s", spec.workload)
         return True
 
 
 _TURN_POLL_S = 0.1  # a poll takes 30 microseconds, on cores that run another worker's benchmark
 _HUNG_POLL_S = 1.0
-_LOOK_AGAIN_S = 5.0  # while another process holds the device: meanwhile, jobs may be queued, claimed or canceled
-# The rest after an attempt that found its device in use, although this worker had the turn. Each further such attempt
-# doubles the rest.
+_LOOK_AGAIN_S = 5.0  # between checks for queued, claimed or canceled jobs, while another process holds the device
+# How long to pause after an attempt whose device was in use although this worker held its lock. Each further such
+# attempt doubles the pause.
 _LEAST_REST_S, _MOST_REST_S = 5.0, 300.0
 
 
@@ -63,8 +63,8 @@ class ShowState(Protocol):
 class Supervisor:
     """Claims and runs jobs. `wake(queue)` wakes the next worker.
 
-    `leave` is called when the device is gone, so the worker can end. `prepare` is called once before the first job,
-    while no other process uses the device; it returns the updated device.
+    `leave` is called when the device is gone, so that the worker can end. `prepare` is called once before the first
+    job, while no other process uses the device; it returns the updated device.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Supervisor:
         self._serving = threading.Lock()
         self._hung: Holder | None = None
         self._rest_s, self._rests_until_s = 0.0, -math.inf
-        self._is_claim_unanswered = False  # if so, Redis may have made the claim: `serve` claims again
+        self._is_claim_unanswered = False  # if so, Redis may have made the claim, and `serve` must claim again
 
     def serve(self) -> int:
         """Run all waiting jobs that fit this device. Returns their number. Called at each wake-up."""
@@ -110,10 +110,10 @@ class Supervisor:
         return served
 
     def catch_up(self) -> None:
-        """Write the outcomes in this host's outbox, and look whether a hung runner has ended.
+        """Write the outcomes in this host's outbox, and check whether a hung runner has ended.
 
-        It does neither while a job runs here, since both could disturb the benchmark. If the last claim had no answer,
-        it wakes this worker: Redis may have given it a job, which no other worker would run.
+        Does neither while a job runs here, since both could disturb the benchmark. If the last claim had no response,
+        wakes this worker: Redis may have given it a job, which no other worker would run.
         """
         if self._serving.acquire(blocking=False):
             try:
@@ -147,10 +147,10 @@ class Supervisor:
         self._context.stop.stop(self._context.clock() + within_s)
 
     def _take_turn(self) -> HeldLocks | None:
-        """Lock the device; wait for it while jobs wait. None if no job waits, or this worker is stopping."""
+        """Lock the device; wait for the lock while jobs wait. None if no job waits, or if this worker is stopping."""
         holder: Holder | None = None
         while not self._context.stop.stopping:
-            deliver_waiting(self._outbox, self._context.leases)  # an outcome in it may free this device's lease
+            deliver_waiting(self._outbox, self._context.leases)  # an outcome in the outbox may free this device's lease
             try:
                 held = self._look_at_device(unlike=holder)
             except DeviceUnavailable as error:
@@ -172,7 +172,7 @@ class Supervisor:
         return None
 
     def _look_at_device(self, unlike: Holder | None) -> HeldLocks | Holder:
-        """This worker's turn, or the device's holder. While the holder equals `unlike`, it waits up to 5 s."""
+        """This worker's lock, or the device's holder. While the holder equals `unlike`, waits up to 5 s."""
         until_s = time.monotonic() + (_LOOK_AGAIN_S if unlike else 0)
         while True:
             held = self._turn.take()
@@ -181,7 +181,7 @@ class Supervisor:
             time.sleep(_TURN_POLL_S if self._hung is None else _HUNG_POLL_S)
 
     def _pass_over(self, held_by: Holder) -> str | None:
-        """Record the holder in the job that waits for this device. Returns the job's queue; None if no job waits."""
+        """Record the device's holder in a job that waits for it. Returns the job's queue; None if no job waits."""
         try:
             return self._context.leases.pass_over(held_by, self._queues, self._taker)
         except StoreUnavailable as error:
@@ -210,7 +210,7 @@ class Supervisor:
         return claim
 
     def _pass_on(self) -> None:
-        """Forward the wake-up: if jobs that don't fit this device wait, wake idle workers that haven't checked them."""
+        """Forward the wake-up: if waiting jobs don't fit this device, wake idle workers that haven't checked them."""
         try:
             queues = self._context.leases.queues_to_notify(self._context.device)
         except StoreUnavailable as error:
@@ -223,15 +223,15 @@ class Supervisor:
     def _wake_next(self, queue: str) -> None:
         try:
             self._wake(queue)
-        except Exception as error:  # noqa: BLE001 - the current job goes first; maintenance repeats a lost wake-up
+        except Exception as error:  # noqa: BLE001 - the current job must go on; maintenance repeats a lost wake-up
             event("wake-failed", logging.WARNING, queue=queue, why=repr(error))
 
     def _see_through(self, claim: leases.Claim) -> bool:
-        """Run the job to its end. False: don't claim again now, because a job handed back would return at once.
+        """Run the job to its end. False: don't claim again now, because this worker could get the same job at once.
 
-        At a shutdown, it wakes another worker for the job. A device is busy if a process uses it without a turn. Then
-        maintenance sends the job's wake-up, because a wake-up sent now would return here at once. This worker rests,
-        longer each time.
+        At a shutdown, wakes another worker for the job. A device is busy if a process uses it without its lock. Then
+        maintenance sends the job's wake-up, because a wake-up sent now would come to this worker. This worker pauses,
+        each time longer.
         """
         context = self._context
         attempt = JobAttempt(claim, context)
@@ -261,8 +261,8 @@ class Supervisor:
 
 @contextmanager
 def _attempt_span(claim: leases.Claim, store: leases.Leases, traces: Tracer) -> Iterator[Span]:
-    """The span of an attempt, preceded by a span of the job's time in the queue. Spans are sent after the attempt, so
-    that sending can't disturb a run.
+    """The span of an attempt, after a span of the job's time in the queue. Spans are sent after the attempt, so that
+    sending can't disturb a run.
     """
     if not traces.on:
         yield Span()
@@ -280,7 +280,7 @@ def _attempt_span(claim: leases.Claim, store: leases.Leases, traces: Tracer) -> 
 
 
 def _note_attempt(span: Span, outcome: Outcome, counted: bool) -> None:
-    """Add the outcome to the span. `counted`: the store accepted it, because no other attempt owned the job."""
+    """Add the outcome to the span. `counted`: whether the store accepted it; False if another attempt owned the job."""
     failure = outcome.failure if isinstance(outcome, Failed) else None
     span.note(
         {

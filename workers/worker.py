@@ -39,20 +39,20 @@ from workers.consumer import Consumer, on_signals
 from workers.outbox import Outbox, deliver_waiting
 from workers.supervisor import Supervisor
 
-_UPDATES_PER_TTL = 3  # two lost updates don't make the device count as gone
+_UPDATES_PER_TTL = 3  # so that a device isn't removed after only two lost updates
 _HOST_POLL_S = 0.1
 
 
 def claim_host_name(client: redis.Redis, settings: Settings, name: str, boot_id: str) -> None:
-    """Claim the host's name for this machine. Raises HostNameTaken if another machine has it and a live worker.
+    """Claim the host's name for this machine. Raises HostNameTaken if another machine with a live worker has the name.
 
-    A machine that is gone, or this machine before its restart, may still hold the claim. Such a claim expires within
-    `device_ttl_s`, so wait for it. If the store is unreachable, the worker's registration claims the name later.
+    A machine that is gone, or this machine before its restart, may still hold a claim. Wait for that claim to expire,
+    which takes at most `device_ttl_s`. If the store is unreachable, the worker's registration claims the name later.
     """
     until_s = time.monotonic() + settings.device_ttl_s + _HOST_POLL_S
     try:
         while True:
-            claimed_s = time.monotonic()  # the answer may come long after, when the other claim has run out
+            claimed_s = time.monotonic()  # Redis may respond long after this, when the other claim has expired
             if fleet.claim_host(client, settings, name, boot_id):
                 return
             if claimed_s > until_s:
@@ -70,7 +70,7 @@ def _taken(name: str) -> str:
 
 
 class Registration:
-    """Publishes the worker from its own thread at each change, and extends its record between changes.
+    """Publishes the worker's record from a separate thread at each change, and extends its life between changes.
 
     `device()` returns the current device. `owns_name()` returns whether this machine still has the host's name. If not,
     the worker is no longer published, and `name_taken` is called once.
@@ -100,7 +100,7 @@ class Registration:
         self._changed.set()
 
     def stop(self) -> None:
-        """Remove the device from the list. Returns when Redis has removed it, or can't be reached."""
+        """Remove the device from the list. Returns when Redis has removed it, or when Redis is unreachable."""
         self._ended = True
         self._changed.set()
         self._thread.join()
@@ -121,7 +121,7 @@ class Registration:
         current = self._device(), self._worker.model_copy(update={"outbox": self._outbox.count()})
         if current == self._published and fleet.extend(self._client, self._settings, self._worker):
             return
-        self._published = None  # a failed write may have happened
+        self._published = None  # a write that failed here may still have reached Redis
         fleet.publish(self._client, self._settings, *current)
         self._published = current
 
@@ -130,7 +130,7 @@ class Registration:
             action()
         except errors.StoreUnavailable as error:
             event("presence-not-written", logging.WARNING, why=error.detail)
-        except redis.ResponseError as error:  # a key is damaged until maintenance repairs it; this thread must go on
+        except redis.ResponseError as error:  # a damaged key, which maintenance will repair; this thread must go on
             event("presence-not-written", logging.WARNING, why=str(error))
 
 
@@ -145,12 +145,12 @@ class Worker:
     def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
         self._settings = settings
         self._device = discover(device, settings, emulate)
-        if not self._device.frameworks:  # it would serve no queue
+        if not self._device.frameworks:  # the worker would serve no queue
             raise errors.FrameworkMissing(missing_frameworks(self._device.driven_as))
         self._workloads = registry()
         _check_outbox_folder(settings)
         self._traces = tracer_for(settings, "dyno-worker", sends_by_itself=False)
-        artifact_store.shared_store(settings)  # only to fail now if it can't be used
+        artifact_store.shared_store(settings)  # fail now if the shared store can't be used
         self._client = sync_client(settings)
         _check_store(self._client, settings)
         self._boot_id = boot_id()
@@ -198,7 +198,7 @@ class Worker:
             return self._serve(launcher, stack)
 
     def _prepare(self, launcher: Launcher) -> Device:
-        """Measure the peaks, then start the zygote and the self-test: both would disturb the measurement."""
+        """Measure the peaks, and only then start the zygote and the self-test, which would disturb the measurement."""
         locks = lock_paths(self._device, self._settings)
         self._device = self._device.model_copy(
             update={"peak": health_check.measured_peaks(launcher, self._device, locks)}
@@ -242,8 +242,8 @@ class Worker:
         self._end()
 
     def _gone(self, launcher: Launcher) -> str | None:
-        """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and may run
-        on other cores than this process.
+        """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and may
+        run on other cores than this process.
         """
         return None if self._device.driven_as == "cpu" else health_check.device_loss(launcher, self._device)
 
@@ -261,7 +261,7 @@ class Worker:
 
 def _check_store(client: redis.Redis, settings: Settings) -> None:
     try:
-        # The API checks how often Redis syncs: a worker's user may not read the configuration.
+        # Only the API checks how often Redis syncs: a worker's Redis user may not read the configuration.
         for fault in check_server(client, settings, with_syncing=False):
             event("store-complaint", logging.WARNING, what=fault.detail)
     except errors.StoreUnavailable as error:
@@ -280,7 +280,7 @@ def _check_outbox_folder(settings: Settings) -> None:
 
 
 def _leave(number: signal.Signals) -> None:
-    """Handle a signal during startup: no job has been claimed, so exit."""
+    """Exit on a signal during startup: no job has been claimed yet."""
     sys.exit(128 + number)
 
 

@@ -1,7 +1,7 @@
-"""Axes, and what stands on them: ticks that have room, intervals, marks of verdicts, legends.
+"""Axes with their ticks, intervals, marks of verdicts, and legends.
 
-A prediction may be so wide that it says nothing. So the figures that were measured set an axis; bounds extend it while
-they are near, and `draw_interval` ends the others at the edge, with an arrow.
+A prediction may be much wider than the measured figures. So the measured figures determine the axis. Bounds of
+intervals extend it only if they are near; `draw_interval` ends other intervals at the edge, with an arrow.
 """
 
 import math
@@ -15,15 +15,15 @@ from dyno.charts.drawing import LINE_HEIGHT, Area, Canvas, Colour, Dots, Point, 
 from dyno.formatting import format_quantity, scaled_unit
 from dyno.models.result import Verdict
 
-EDGE = 12.0  # right of a plot, for labels that reach beyond its axis
-TOP = 34.0  # above a plot, for the title of its vertical axis
-LOG_FROM = 20.0  # ratio of largest to smallest value: from here a linear axis would press most of them together
+EDGE = 12.0  # room right of a plot, for labels that reach beyond its axis
+TOP = 34.0  # room above a plot, for the title of its vertical axis
+LOG_FROM = 20.0  # use a logarithmic axis from this ratio of largest to smallest value
 ARROWS = "Arrow: the interval goes on beyond the axis."
-_NEAR = 0.25  # of the values: how far bounds may lie beyond them and still extend the axis
-_NEAR_FACTOR = 2.0  # the same on a logarithmic axis
-_BEYOND = 0.15  # of the axis: the room for intervals that go on
+_NEAR = 0.25  # share of the largest value: how far beyond the values a bound may lie and still extend the axis
+_NEAR_FACTOR = 2.0  # the same limit on a logarithmic axis, as a factor
+_BEYOND = 0.15  # share of the axis: room for intervals that don't fit
 _MARGIN = 0.05
-_GAP = 10.0  # between two labels
+_GAP = 10.0  # least gap between two labels
 _RATIOS_ABOVE = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0)
 _RATIOS_BELOW = (0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -39,14 +39,14 @@ class Tick(NamedTuple):
     label: str
 
 
-# From the lowest and the highest value, the number of ticks, the divisor of the labels, the unit, and whether the
-# ticks are whole numbers.
+# A function of the lowest and the highest value, the maximum number of ticks, the divisor of the labels, the unit, and
+# whether ticks must be whole numbers.
 _Ticks = Callable[[float, float, int, float, str, bool], Sequence[Tick]]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Places the values from `low` to `high` between the coordinates `start` and `end`; others at the nearer end."""
+    """Places values from `low` to `high` between the coordinates `start` and `end`, other values at the nearer end."""
 
     low: float
     high: float
@@ -80,10 +80,10 @@ def axis_of(
     log: bool | None = None,
     whole: bool = False,
 ) -> Axis:
-    """An axis that holds all `values`, and the `bounds` that are near.
+    """An axis that contains all `values`, and those `bounds` that are near the values.
 
-    `from_zero`: for bars, with round ends. `log`: None for a logarithmic axis if the values are positive and far apart.
-    `whole`: ticks at whole numbers only. A vertical axis starts below its end.
+    `from_zero`: for bars; start at zero, and end at a round value. `log`: None means logarithmic if the values are
+    positive and far apart. `whole`: ticks at whole numbers only. For a vertical axis, `start` is the bottom.
     """
     if log is None:
         log = min(values) > 0 and max(values) / min(values) >= LOG_FROM
@@ -123,7 +123,7 @@ def _reached(values: Sequence[float], bounds: Sequence[float], *, near: float) -
 
 
 def _round_range(low: float, high: float, *, log: bool) -> tuple[float, float]:
-    """Bars begin at zero, or at a power of ten on a logarithmic axis."""
+    """The range for bars, which begin at zero, or at a power of ten on a logarithmic axis."""
     if log:
         return 10.0 ** math.floor(math.log10(low) + 1e-9), 10.0 ** math.ceil(math.log10(high) - 1e-9)
     low, high = min(low, 0.0), max(high, 0.0)
@@ -137,10 +137,10 @@ def _round_step(least: float) -> float:
 
 
 def _labelled(axis: Axis, name: str, unit: str, ticks: _Ticks, *, whole: bool = False) -> Axis:
-    """The axis with as many ticks as have room, and its title with the unit that the labels lack."""
+    """The axis with as many ticks as fit, and with a title that includes the unit if the labels don't."""
     factor, shown = scaled_unit(max(abs(axis.low), abs(axis.high)), unit)
     if axis.log and shown != unit:
-        factor, shown = 1.0, ""  # decades differ in their prefix, so each label has the unit
+        factor, shown = 1.0, ""  # labels of different decades have different prefixes, so each has the unit
     chosen: Sequence[Tick] = ()
     for most in (10, 8, 7, 6, 5, 4, 3, 2, 1):
         chosen = ticks(axis.low, axis.high, most, factor, unit, whole)
@@ -159,7 +159,7 @@ def _fit(axis: Axis, ticks: Sequence[Tick]) -> bool:
 
 
 def _box(axis: Axis, tick: Tick) -> tuple[float, float]:
-    """Where a label begins and ends. Labels may reach beyond the axis by 12 pixels."""
+    """The left and the right end of a label, which may reach beyond the axis by 12 pixels."""
     width = text_width(tick.label)
     left = max(0.0, min(axis.place(tick.value) - width / 2, axis.end + EDGE - width))
     return left, left + width
@@ -173,7 +173,7 @@ def _linear_ticks(low: float, high: float, most: int, factor: float, _: str, who
 
 
 def _log_ticks(low: float, high: float, most: int, _: float, unit: str, whole: bool) -> Sequence[Tick]:
-    """Decades, with 2 and 5 between them where few decades are shown."""
+    """Ticks at powers of ten; if there is room, also at 2 and 5 times, or at 3 times, each power."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for digits in ((1, 2, 5), (1, 3), (1,)):
         values = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
@@ -184,7 +184,7 @@ def _log_ticks(low: float, high: float, most: int, _: float, unit: str, whole: b
 
 
 def _label(value: float, unit: str) -> str:
-    """A tick of a logarithmic axis. The title has a unit that takes no prefix."""
+    """The label of a tick on a logarithmic axis. A unit without prefixes stands in the title instead."""
     if scaled_unit(1e6, unit)[1] == unit:
         return f"{value:,.6g}"
     return format_quantity(value, unit)
@@ -195,7 +195,7 @@ def _thinned(values: Sequence[float], most: int) -> Sequence[float]:
 
 
 def axis_of_numbers(values: Sequence[float], start: float, end: float, name: str) -> Axis:
-    """The axis over which a param varies: powers of two and values far apart are logarithmic, with their own ticks."""
+    """The axis of a varying param: logarithmic for values far apart and for powers of two, which are then the ticks."""
     distinct = sorted(set(values))
     if distinct[0] > 0 and len(distinct) > 1 and all(math.log2(value).is_integer() for value in distinct):
         margin = (distinct[-1] / distinct[0]) ** _MARGIN
@@ -220,7 +220,7 @@ def axis_of_ratios(ratios: Sequence[float], start: float, end: float, name: str,
 
 
 def axis_of_times(times: Sequence[datetime], start: float, end: float) -> Axis:
-    """Moments as seconds since 1970. The title has the date that the labels lack."""
+    """An axis of moments, as seconds since 1970. The title includes the date if the labels don't."""
     seconds = [moment.timestamp() for moment in times]
     margin = max(_MARGIN * (max(seconds) - min(seconds)), 1.0)
     axis = Axis(min(seconds) - margin, max(seconds) + margin, start, end, "", ())
@@ -236,7 +236,7 @@ def axis_of_times(times: Sequence[datetime], start: float, end: float) -> Axis:
 
 
 def _times(axis: Axis, step: int) -> Iterator[Tick]:
-    """Round moments. Midnight among hours has its date."""
+    """Ticks at round moments. In a row of hours, midnight is labelled with its date."""
     form = "%H:%M:%S" if step < _MINUTE else "%H:%M" if step < _DAY else "%Y-%m-%d"
     for number in range(math.ceil(axis.low / step), math.floor(axis.high / step) + 1):
         moment = number * step
@@ -248,7 +248,7 @@ def _utc(seconds: float) -> datetime:
 
 
 def draw_across(canvas: Canvas, axis: Axis, y: float) -> float:
-    """Draw a horizontal axis with its title below `y`; returns where they end."""
+    """Draw a horizontal axis with its title below `y`. Returns the y of their lower end."""
     canvas.add(Stroke([[(axis.start, y), (axis.end, y)]], "faint"))
     for tick in axis.ticks:
         x = axis.place(tick.value)
@@ -272,7 +272,7 @@ def draw_up(canvas: Canvas, axis: Axis, right: float, *, title_y: float | None =
 
 
 def write_in_row(canvas: Canvas, y: float, texts: Iterable[tuple[float, str, Colour]]) -> None:
-    """Write each text around its x, from left to right. Leaves out what has no room."""
+    """Write each text around its x, from left to right. Leaves out texts without room."""
     last = -math.inf
     for x, text, colour in texts:
         width = text_width(text)
@@ -283,7 +283,7 @@ def write_in_row(canvas: Canvas, y: float, texts: Iterable[tuple[float, str, Col
 
 
 def left_of(axis: Axis) -> float:
-    """Where the plot begins, to the right of the labels."""
+    """The left end of the plot, to the right of the labels."""
     return 8 + max((text_width(tick.label) for tick in axis.ticks), default=0.0)
 
 
@@ -298,14 +298,14 @@ def draw_interval(
     opacity: float = 1.0,
     title: str = "",
 ) -> bool:
-    """Draw the interval at `across` along the axis. Returns whether it goes on beyond the axis: an arrow says so."""
+    """Draw the interval along the axis, at `across`. Returns whether it ends beyond the axis, which an arrow shows."""
     upright = axis.end < axis.start
 
     def point(along: float, beside: float = 0.0) -> Point:
         return (across + beside, along) if upright else (along, across + beside)
 
     low, high = (axis.place(bound) for bound in bounds)
-    tiny = max(0.0, 1 - abs(high - low) / 2)  # so that an interval of no length shows
+    tiny = max(0.0, 1 - abs(high - low) / 2)  # so that an interval of length 0 is visible
     ends = [point(min(low, high) - tiny), point(max(low, high) + tiny)]
     canvas.add(Stroke([ends], colour, width, opacity=opacity, title=title))
     beyond = [(low, -1), (high, 1)]
@@ -330,7 +330,7 @@ def range_in_words(bounds: tuple[float, float], unit: str) -> str:
 
 
 def mark(canvas: Canvas, x: float, y: float, verdict: str | None, colour: Colour, title: str = "") -> None:
-    """A disc for a trusted figure, a square for an indicative one, a cross for an untrusted one."""
+    """Draw a disc for a trusted figure, a square for an indicative figure, a cross for an untrusted figure."""
     if verdict == Verdict.TRUSTED:
         canvas.add(Dots([(x, y)], 4.5, colour, title=title))
     elif verdict == Verdict.UNTRUSTED:
@@ -348,7 +348,7 @@ def line_sample(canvas: Canvas, colour: Colour, width: float = 2.0, dash: Sequen
 
 
 def legend(canvas: Canvas, y: float, entries: Sequence[tuple[Sample, str]]) -> float:
-    """Samples with texts in lines below `y`; returns where they end."""
+    """Draw samples with texts, in lines below `y`. Returns the y of their lower end."""
     x, y = 0.0, y + LINE_HEIGHT
     for draw, text in entries:
         shown = fitting(text, canvas.width - 30)
@@ -362,7 +362,7 @@ def legend(canvas: Canvas, y: float, entries: Sequence[tuple[Sample, str]]) -> f
 
 
 def legend_of_verdicts(canvas: Canvas, y: float, verdicts: Sequence[str | None]) -> float:
-    """The marks of the verdicts that occur."""
+    """Draw a legend with the marks of the verdicts that occur."""
 
     def sample(verdict: Verdict) -> Sample:
         return lambda x, y: mark(canvas, x, y, verdict, "faint")

@@ -1,8 +1,8 @@
 """Pictures as lists of shapes, written as SVG for pages and files, and as PNG.
 
 A picture is drawn again for each of its widths, so that its text keeps its size and its axes have the labels that fit.
-A page has all widths, and its style sheet shows the one that suits. Shapes name colours of `PALETTE`: pages take them
-from the style sheet's variables, files have them in themselves.
+A page contains all widths, and its style sheet shows the picture with the suitable width. Shapes name colours of
+`PALETTE`. Pages define these colours as variables of the style sheet; files contain the colours.
 """
 
 import io
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-# In light and in dark. Okabe and Ito's hues, darkened or lightened for text and lines on that paper.
+# Colours for light and for dark paper: Okabe and Ito's hues, darkened or lightened for text and lines on that paper.
 PALETTE: Mapping[str, tuple[str, str]] = {
     "ink": ("#1b1f24", "#e6e9ec"),
     "faint": ("#59636e", "#a1abb5"),
@@ -28,13 +28,13 @@ Colour = Literal["ink", "faint", "paper", "line", "blue", "orange", "green", "pu
 Anchor = Literal["start", "middle", "end"]
 Point = tuple[float, float]
 
-WIDTHS = {"narrow": 320, "medium": 704, "wide": 1120}  # by the class that the style sheet knows
+WIDTHS = {"narrow": 320, "medium": 704, "wide": 1120}  # key: class in the style sheet
 FILE_WIDTH = 704
-_PADDING = 12.0  # of files, around the picture
+_PADDING = 12.0  # around a picture in a file
 TEXT = 12.0  # pixels
 LINE_HEIGHT = 18.0
 _HEADING = 15.0
-_PNG_DENSITY, _FINER = 2, 2  # pixels of a PNG per unit, and how many times finer it is drawn
+_PNG_DENSITY, _FINER = 2, 2  # pixels of a PNG per unit, and the factor by which it is drawn finer and then reduced
 _NARROW, _WIDE = frozenset("fijlrtI.,:;|'!()[]{}/- "), frozenset("mwMW%@…—×±→")
 _SUBSTITUTES = str.maketrans({"µ": "u", "×": "x", "±": "+-", "–": "-", "…": "...", "→": "to"})
 
@@ -62,7 +62,7 @@ def fitting(text: str, width: float, size: float = TEXT) -> str:
 
 
 def wrapped(text: str, width: float, size: float = TEXT) -> list[str]:
-    """The text in lines of at most `width`; longer words are shortened."""
+    """The text in lines of at most `width`; words wider than a line are shortened."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".lstrip()
@@ -142,9 +142,9 @@ def _moved(shape: Shape, right: float, down: float) -> Shape:
 
 
 class Canvas:
-    """Collects the shapes of a picture of one width. Whoever draws sets `height`.
+    """Collects the shapes of a picture of one width. The function that draws sets `height`.
 
-    Titles of shapes are shown beside the pointer. A narrow canvas leaves them out: such screens have no pointer.
+    Titles of shapes are tooltips. A narrow canvas leaves them out, because narrow screens have no pointer.
     """
 
     def __init__(self, width: float) -> None:
@@ -172,11 +172,11 @@ class Canvas:
         self.shapes.append(Label(x, y, text, anchor, colour, size, bold))
 
     def place(self, inner: "Canvas", right: float, down: float) -> None:
-        """Add what another canvas has, moved to the right and down."""
+        """Add the shapes of another canvas, moved to the right and down."""
         self.shapes += [_moved(shape, right, down) for shape in inner.shapes]
 
     def paragraph(self, y: float, text: str, *, colour: Colour = "faint") -> float:
-        """Write lines below `y`; returns where they end."""
+        """Write the text in lines below `y`. Returns the y of their lower end."""
         for line in wrapped(text, self.width):
             y += LINE_HEIGHT
             self.write(0, y - 4, line, colour=colour)
@@ -185,9 +185,9 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Picture:
-    """What draws a picture on a canvas, for any width. Templates write it as SVG of all `widths`.
+    """A picture of any width: `draw` draws it on a canvas. Templates write it as SVG in all `widths`.
 
-    `description`: of files, for screen readers. A page has a table beside the picture instead.
+    `description`: a text in files for screen readers. A page has a table beside the picture instead.
     """
 
     title: str
@@ -210,7 +210,7 @@ class Picture:
         return f"{head}{''.join(shapes)}</svg>"
 
     def svg(self) -> str:
-        """The picture as a file with a heading. It is dark where the viewer prefers dark."""
+        """The picture as a file with a heading. It is dark if the viewer's system prefers dark colours."""
         canvas, heading = self._file()
         (width, height), top = _size(canvas, heading), _top(heading)
         size = f'width="{width:g}" height="{height:g}" viewBox="{-_PADDING:g} {-top:g} {width:g} {height:g}"'
@@ -231,7 +231,7 @@ class Picture:
         return _raster(*self._file())
 
     def _file(self) -> tuple[Canvas, list[Label]]:
-        """The picture, and the lines of the heading above it."""
+        """The canvas with the picture, and the lines of the heading above it."""
         canvas = self.on(FILE_WIDTH - 2 * _PADDING)
         lines = wrapped(self.title, canvas.width, _HEADING)
         return canvas, [
@@ -254,7 +254,7 @@ def _light(colour: str) -> str:
 
 
 def _dark_style() -> str:
-    """Rules that go before the attributes of the shapes."""
+    """CSS rules that override the light colours in the shapes' attributes."""
     rules = (
         f"[{attribute}='{light}']{{{attribute}:{dark}}}"
         for attribute in ("fill", "stroke")
@@ -264,7 +264,7 @@ def _dark_style() -> str:
 
 
 def _xml(text: str) -> str:
-    """The text within an element. XML can't contain control characters, even escaped."""
+    """The text, escaped for an element. XML can't contain control characters, even escaped ones."""
     return escape("".join(character if character.isprintable() else "\ufffd" for character in text))
 
 
@@ -300,7 +300,7 @@ def _element(shape: Stroke | Area | Dots, colour: Callable[[str], str]) -> tuple
         filled = {"fill": paint} | ({"fill-opacity": opacity} if opacity else {})
         return "circle", {"cx": _short(x), "cy": _short(y), "r": f"{shape.radius:g}", **filled}
     drawn = {"fill": "none", "stroke": paint} | ({"stroke-opacity": opacity} if opacity else {})
-    if isinstance(shape, Dots):  # lines without a length, with round ends: a tenth of the bytes of circles
+    if isinstance(shape, Dots):  # lines of length 0 with round ends take a tenth of the bytes of circles
         path = "".join(f"M{_short(x)} {_short(y)}h0" for x, y in shape.centres)
         return "path", {"d": path, **drawn, "stroke-width": f"{2 * shape.radius:g}", "stroke-linecap": "round"}
     dash = {"stroke-dasharray": " ".join(f"{part:g}" for part in shape.dash)} if shape.dash else {}
@@ -322,7 +322,7 @@ def _raster(canvas: Canvas, heading: Sequence[Label]) -> bytes:
 
 
 class _Pen:
-    """Draws shapes on an image of Pillow's."""
+    """Draws shapes on an image of Pillow."""
 
     def __init__(self, draw: Any, scale: int, top: float) -> None:
         self._draw, self._scale, self._top = draw, scale, top
@@ -357,7 +357,7 @@ class _Pen:
 
 
 def font(size: int) -> Any:
-    """DejaVu Sans where the system has it; else Pillow's own font, which lacks some signs."""
+    """DejaVu Sans if the system has it; otherwise Pillow's own font, which lacks some characters."""
     from PIL import ImageFont
 
     try:
@@ -367,7 +367,7 @@ def font(size: int) -> Any:
 
 
 def _mixed(colour: str, opacity: float) -> tuple[int, ...]:
-    """The light colour on paper."""
+    """The light colour, mixed with the colour of the paper by its opacity."""
     paint, paper = (_channels(PALETTE[name][0]) for name in (colour, "paper"))
     return tuple(round(opacity * a + (1 - opacity) * b) for a, b in zip(paint, paper, strict=True))
 
@@ -377,7 +377,7 @@ def _channels(colour: str) -> Iterator[int]:
 
 
 def _dashes(line: Sequence[Point], pattern: Sequence[float]) -> Iterator[Sequence[Point]]:
-    """The parts of a polyline that a pattern of dashes and gaps draws."""
+    """The dashes of a polyline, by a pattern of lengths of dashes and gaps."""
     number, left = 0, pattern[0]
     for (x, y), (x_end, y_end) in pairwise(line):
         length, done = math.hypot(x_end - x, y_end - y), 0.0

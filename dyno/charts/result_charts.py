@@ -1,6 +1,6 @@
 """Pictures of one result: its runs, samples, phases and training.
 
-Each function returns None if there is too little to draw. The page has the figures behind a picture as a table.
+Functions return None if there is too little to draw. The page shows the figures of a picture as a table, too.
 """
 
 import math
@@ -30,12 +30,12 @@ from dyno.formatting import format_quantity
 from dyno.models.result import Epoch, Metric, Phases, RunSamples, RunSummary
 
 _BINS = 40
-_MOST_DOTS = 40  # of a curve
-_MOST_ROWS, _ROW = 12, 44  # of a histogram, and the height of one
+_MOST_DOTS = 40  # per curve
+_MOST_ROWS, _ROW = 12, 44  # number of rows in a histogram, and the height of a row
 
 
 def runs(metric: Metric, earlier: Sequence[float] = ()) -> Picture | None:
-    """A dot for each run, the 95 % interval of the runs, and where the next result falls.
+    """A dot for each run, the 95 % interval of the runs, and the prediction for the next result.
 
     `earlier`: the values of earlier results of the series.
     """
@@ -73,7 +73,7 @@ def _draw_runs(canvas: Canvas, metric: Metric, earlier: Sequence[float]) -> None
 
 
 def _row(canvas: Canvas, y: float, name: str) -> float:
-    """Name a row of 16 pixels below `y`; returns its middle."""
+    """Write the name of a row, 16 pixels high, below `y`. Returns the y of its middle."""
     canvas.write(0, y + 12, name)
     return y + 8
 
@@ -88,7 +88,7 @@ def _dots(
     name: Callable[[int], str],
     unit: str,
 ) -> None:
-    """A dot for each value. Those that would cover each other take turns in three lanes."""
+    """Draw a dot for each value. Dots that would overlap are spread over three lanes."""
     lanes = [-math.inf] * 3
     lane_of: dict[int, int] = {}
     for number in sorted(range(len(values)), key=lambda index: values[index]):
@@ -104,7 +104,7 @@ def _dots(
 def samples(taken: Sequence[RunSamples], runs: Sequence[RunSummary] = ()) -> Picture | None:
     """Each sample's time in the order in which it was taken, run after run; warm-up is faint.
 
-    Below each run stand its clock and temperature, if there is room for those of all `runs`.
+    Below each run are its clock and temperature, if there is room for those of all `runs`.
     """
     if sum(len(run.warmup) + len(run.samples) for run in taken) < 2:
         return None
@@ -121,7 +121,7 @@ def _draw_samples(canvas: Canvas, taken: Sequence[RunSamples], runs: Sequence[Ru
     every = [
         (run.run, kind, time_s) for run in taken for kind in ("warmup", "samples") for time_s in getattr(run, kind)
     ]
-    step = math.ceil(len(every) / (1.5 * (right - left)))  # more can't be told apart
+    step = math.ceil(len(every) / (1.5 * (right - left)))  # more dots can't be distinguished
     along = Axis(0, len(every), left, right, "", ())
     styles: Mapping[str, tuple[Colour, float]] = {"warmup": ("faint", 0.5), "samples": ("blue", 0.8)}
     for kind, (colour, opacity) in styles.items():
@@ -144,7 +144,7 @@ def _draw_samples(canvas: Canvas, taken: Sequence[RunSamples], runs: Sequence[Ru
 def _draw_sections(
     canvas: Canvas, along: Axis, run_of: Sequence[int], bottom: float, runs: Sequence[RunSummary]
 ) -> float:
-    """Separate the runs, and name them. Their conditions follow if all have room. Returns where the texts end."""
+    """Separate and name the runs. Write their conditions if all fit. Returns the y of the texts' lower end."""
     starts = [index for index, run in enumerate(run_of) if index == 0 or run != run_of[index - 1]]
     places = [along.place(index) for index in (*starts, len(run_of))]
     canvas.add(Stroke([[(x, TOP - 6), (x, bottom + 4)] for x in places], "line"))
@@ -160,7 +160,7 @@ def _draw_sections(
 
 
 def _conditions(run: RunSummary) -> str:
-    """Such as `3.55 GHz, 61 °C`; empty if neither is known."""
+    """A text such as `3.55 GHz, 61 °C`; empty if neither figure is known."""
     clock = f"{run.clock_hz / 1e9:.2f} GHz" if run.clock_hz else ""
     known = run.sensors is not None and run.sensors.temperature_c is not None
     temperature = f"{run.sensors.temperature_c:.0f} °C" if known and run.sensors else ""
@@ -206,7 +206,7 @@ def _counts(times: Sequence[float], low: float, width_s: float) -> list[int]:
 
 
 def phases(process_phases: Phases) -> Picture:
-    """A row for each phase of a process, in the order in which they happened, with its duration."""
+    """A row for each phase of a process with its duration, in the order of the phases."""
     durations = [(name.removesuffix("_s"), seconds) for name, seconds in process_phases.model_dump().items() if seconds]
     return Picture("the phases of the first run", lambda canvas: _draw_phases(canvas, durations))
 
@@ -233,7 +233,7 @@ def _draw_phases(canvas: Canvas, durations: Sequence[tuple[str, float]]) -> None
 
 
 def training(epochs: Sequence[Epoch]) -> Picture | None:
-    """Loss and accuracy of each epoch on the training data, and dashed on the held-out data."""
+    """Loss and accuracy of each epoch: on the training data as solid lines, on the held-out data as dashed lines."""
     panels = {name: _curves(epochs, name) for name in ("loss", "accuracy")}
     panels = {name: curves for name, curves in panels.items() if curves}
     if not panels:
@@ -242,7 +242,7 @@ def training(epochs: Sequence[Epoch]) -> Picture | None:
 
 
 _Curve = Sequence[tuple[float, float]]
-Style = tuple[Colour, Sequence[float]]  # of a line: its colour and dashes
+Style = tuple[Colour, Sequence[float]]  # the colour and the dashes of a line
 _LINES: Mapping[str, Style] = {
     "training data": ("blue", ()),
     "held-out data": ("orange", (6, 4)),
@@ -250,7 +250,7 @@ _LINES: Mapping[str, Style] = {
 
 
 def _curves(epochs: Sequence[Epoch], figure: str) -> Mapping[str, _Curve]:
-    """The line of each kind of data that has the figure."""
+    """A curve for each kind of data that has the figure."""
     names = {"training data": figure, "held-out data": f"validation_{figure}"}
     known = {
         kind: [(e.index + 1.0, value) for e in epochs if (value := getattr(e, name)) is not None]
@@ -260,7 +260,7 @@ def _curves(epochs: Sequence[Epoch], figure: str) -> Mapping[str, _Curve]:
 
 
 def forecast(title: str, predicted: Sequence[float], true: Sequence[float], unit: str) -> Picture:
-    """The true values of a signal, and dashed the predicted ones."""
+    """The true values of a signal as a solid line, and the predicted values as a dashed line."""
     curves = {"true": list(enumerate(true)), "predicted": list(enumerate(predicted))}
     styles: Mapping[str, Style] = {"true": ("faint", ()), "predicted": ("orange", (6, 4))}
     return Picture(title, lambda canvas: _draw_panels(canvas, {unit: curves}, "step", styles))
@@ -269,7 +269,7 @@ def forecast(title: str, predicted: Sequence[float], true: Sequence[float], unit
 def _draw_panels(
     canvas: Canvas, panels: Mapping[str, Mapping[str, _Curve]], over: str, styles: Mapping[str, Style]
 ) -> None:
-    """The panels side by side where there is room, one below the other on a narrow canvas."""
+    """Draw the panels side by side if they fit, one below the other on a narrow canvas."""
     kinds = [kind for kind in styles if any(kind in curves for curves in panels.values())]
     samples = [line_sample(canvas, colour, dash=dash) for colour, dash in map(styles.__getitem__, kinds)]
     top = bottom = legend(canvas, 0, list(zip(samples, kinds, strict=True)))
@@ -287,7 +287,7 @@ def _draw_panels(
 def _draw_curves(
     canvas: Canvas, curves: Mapping[str, _Curve], name: str, over: str, styles: Mapping[str, Style]
 ) -> None:
-    """Lines on one pair of axes, the horizontal one of whole numbers."""
+    """Draw curves on one pair of axes; the horizontal axis has whole numbers."""
     values = [y for line in curves.values() for _, y in line]
     places = [x for line in curves.values() for x, _ in line]
     bottom = TOP + 150

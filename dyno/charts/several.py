@@ -33,7 +33,7 @@ from dyno.models.history import HistoryPoint, ResultSeries
 
 @dataclass(frozen=True)
 class Bar:
-    """A named figure with its interval and the figures of its runs. `text`: beside its name, such as the verdict."""
+    """A named figure with its interval and the figures of its runs. `text`: beside the name, for example a verdict."""
 
     name: str
     value: float | None
@@ -48,7 +48,7 @@ class Bar:
 
 
 class ReferenceLine(NamedTuple):
-    """A value that a line across all rows marks."""
+    """A value marked by a line across all rows."""
 
     value: float
     name: str
@@ -64,7 +64,7 @@ def bars(
     notes: Sequence[str] = (),
     description: str = "",
 ) -> Picture:
-    """A bar for each row, from zero; with the interval as a whisker and a small dot for each run.
+    """A bar from zero for each row, with the interval as a whisker and a small dot for each run.
 
     The axis is logarithmic if the figures are far apart.
     """
@@ -107,7 +107,7 @@ def _draw_bars(
 
 
 def _name_row(canvas: Canvas, y: float, row: Bar) -> float:
-    """Write the name and the text, on one line if they fit; returns where they end."""
+    """Write the name and the text, on one line if they fit. Returns the y of their lower end."""
     if not row.text or text_width(row.name) + text_width(row.text) + 24 <= canvas.width:
         canvas.write(0, y + 16, fitting(row.name, canvas.width), colour="ink")
         if row.text:
@@ -118,7 +118,7 @@ def _name_row(canvas: Canvas, y: float, row: Bar) -> float:
 
 
 def _draw_bar(canvas: Canvas, along: Axis, row: Bar, y: float, unit: str) -> bool:
-    """The bar below `y`, 14 pixels high. Returns whether its interval goes on beyond the axis."""
+    """Draw the bar below `y`, 14 pixels high. Returns whether its interval ends beyond the axis."""
     assert row.value is not None, "checked by who draws the rows"
     start, end = sorted((along.place(0.0), along.place(row.value)))
     title = f"{row.name}: {format_quantity(row.value, unit)}"
@@ -149,14 +149,14 @@ def comparison(compared: Comparison, names: Sequence[str], by_run: Sequence[Sequ
 
 
 def _said(compared: Comparison, number: int) -> str:
-    """Such as `1.93 GFLOP/s, 1.93 times as fast, FASTER, trusted`."""
+    """A text such as `1.93 GFLOP/s, 1.93 times as fast, FASTER, trusted`."""
     result = compared.results[number]
     ratio = ratio_text(result.ratio, ratio_in_words(compared.unit)) if result.ratio else "base"
     return ", ".join((format_quantity(result.value, compared.unit), ratio, result.verdict))
 
 
 def ratio_text(ratio: Ratio, words: str = "") -> str:
-    """Such as `1.93 times as fast (1.9 to 1.95), FASTER`."""
+    """A text such as `1.93 times as fast (1.9 to 1.95), FASTER`."""
     if ratio.value is None:
         return f"no ratio: {ratio.reason}, {ratio.verdict}" if ratio.reason else f"no ratio, {ratio.verdict}"
     interval = f" ({ratio.low:.4g} to {ratio.high:.4g})" if ratio.low is not None and ratio.high is not None else ""
@@ -164,7 +164,7 @@ def ratio_text(ratio: Ratio, words: str = "") -> str:
 
 
 def ratios(named_ratios: Sequence[tuple[str, Ratio]], margin: float, name: str) -> Picture | None:
-    """Ratios with their intervals on one logarithmic axis; the band holds ratios that count as the same."""
+    """Ratios with their intervals on one logarithmic axis; a band marks the margin for equal results."""
     rows = [
         Bar(named, ratio.value, ratio.low, ratio.high, text=ratio_text(ratio))
         for named, ratio in named_ratios
@@ -234,7 +234,7 @@ def _value(point: HistoryPoint) -> float:
 
 
 def _bounds(point: HistoryPoint) -> tuple[float, float] | None:
-    """The interval, moved to the clock of the value."""
+    """The point's interval, adjusted to one clock as the value is."""
     bounds, share = both(point.low, point.high), _value(point) / point.value if point.value else 1.0
     return (bounds[0] * share, bounds[1] * share) if bounds else None
 
@@ -270,7 +270,7 @@ def _draw_history(canvas: Canvas, series: ResultSeries, lines: Mapping[str, floa
 def _draw_rules(
     canvas: Canvas, along: Axis, rules: Sequence[tuple[float, str, str]], ends: tuple[float, float]
 ) -> None:
-    """Vertical rules, with their texts above them as far as there is room."""
+    """Draw vertical rules. Write their texts above them if there is room."""
     (top, bottom), texts = ends, list[tuple[float, str, Colour]]()
     for moment, text, title in rules:
         x, colour = along.place(moment), _colour_of(text)
@@ -285,7 +285,7 @@ def _colour_of(text: str) -> Colour:
 
 
 def _draw_points(canvas: Canvas, series: ResultSeries, along: Axis, up: Axis) -> bool:
-    """Draw the points, their intervals behind them. Returns whether an interval goes on beyond the axis."""
+    """Draw the points in front of their intervals. Returns whether an interval ends beyond the axis."""
     arrows = False
     for point in series.points:
         if bounds := _bounds(point):

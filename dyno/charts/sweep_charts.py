@@ -1,6 +1,6 @@
-"""Pictures of a sweep: curves over an axis of numbers, a heat map over two of them, or bars.
+"""Pictures of a sweep: curves for a numeric axis, a heat map for two numeric axes, or bars.
 
-No information depends on colour alone: lines differ in their dashes as well, and marks show the verdicts.
+No information depends on colour alone: lines also differ in their dashes, and marks show the verdicts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ _DASHES: Sequence[Sequence[float]] = ((), (6, 4), (2, 3), (9, 3, 2, 3))
 _MOST_IN_LEGEND = 14
 _MOST_NAMED = 6
 _CELL_HEIGHT = 44.0
-_PALEST, _DEEPEST = 0.06, 0.45  # opacity of cells: ink stays readable on the deepest
+_PALEST, _DEEPEST = 0.06, 0.45  # opacity of cells: text stays readable on the deepest colour
 INTERVALS = "Thick: the 95 % interval of the runs. Thin: where the next result falls."
 
 
@@ -48,7 +48,7 @@ def varying(sweep: Sweep) -> Mapping[str, Sequence[JsonValue]]:
 
 
 def kind_for(sweep: Sweep) -> Kind:
-    """A heat map for two axes of numbers, a curve for an axis of numbers, bars for names alone."""
+    """A heat map for two numeric axes, bars without a numeric axis, and curves otherwise."""
     axes = varying(sweep)
     numeric = [axis for axis in axes if is_numeric(axes[axis])]
     if len(axes) == 2 and len(numeric) == 2:
@@ -57,7 +57,7 @@ def kind_for(sweep: Sweep) -> Kind:
 
 
 def cannot_draw(kind: Kind, sweep: Sweep) -> str | None:
-    """Why the axes don't allow this kind; None if they do."""
+    """Why the axes don't allow this kind of picture; None if they allow it."""
     axes = varying(sweep)
     if kind == "heatmap" and len(axes) != 2:
         return f"a heat map needs two axes with several values; this sweep has {len(axes)}"
@@ -71,7 +71,7 @@ def is_numeric(values: Sequence[JsonValue]) -> bool:
 
 
 def draw(sweep: Sweep, kind: Kind | None = None) -> Picture:
-    """The picture. `kind`: one that the axes allow; None for `kind_for`."""
+    """The picture. `kind`: a kind that the axes allow; None for the default of `kind_for`."""
     kind = kind or kind_for(sweep)
     if kind == "bars":
         return _bars(sweep)
@@ -86,7 +86,7 @@ def _title(sweep: Sweep) -> str:
 
 
 def _notes(sweep: Sweep) -> list[str]:
-    """A line that names the points whose figures are no device's speed."""
+    """A line that names the points measured on emulated devices."""
     emulated = [_name(sweep, point) for point in sweep.points if point.is_emulated]
     more = f" and {len(emulated) - _MOST_NAMED} more" if len(emulated) > _MOST_NAMED else ""
     return [f"emulated: {'; '.join(emulated[:_MOST_NAMED])}{more}"] if emulated else []
@@ -119,7 +119,7 @@ def _label(axis: str) -> str:
 
 
 def _draw_curves(canvas: Canvas, sweep: Sweep) -> None:
-    """The metric over the axis with the most numbers; a line for each combination of the others."""
+    """Draw the metric over the numeric axis with the most values, with a line for each combination of other values."""
     axes = varying(sweep)
     over = max((name for name in axes if is_numeric(axes[name])), key=lambda name: len(axes[name]))
     series = _series(sweep, over)
@@ -134,7 +134,7 @@ def _draw_curves(canvas: Canvas, sweep: Sweep) -> None:
     draw_up(canvas, up, canvas.width - EDGE)
     arrows = False
     for index, line in enumerate(series.values()):
-        aside = 5.0 * (index - (len(series) - 1) / 2) if len(series) <= 5 else 0.0  # else intervals cover each other
+        aside = 5.0 * (index - (len(series) - 1) / 2) if len(series) <= 5 else 0.0  # so that intervals don't overlap
         arrows |= _draw_line(canvas, sweep, line, over, (along, up), index, aside)
     y = draw_across(canvas, along, bottom + 6)
     y = legend_of_verdicts(canvas, y, [point.verdict for point in points])
@@ -145,7 +145,7 @@ def _draw_curves(canvas: Canvas, sweep: Sweep) -> None:
 
 
 def _series(sweep: Sweep, over: str) -> Mapping[str, Sequence[SweepPoint]]:
-    """The points with a value by what they share besides `over`, in its order."""
+    """Points that have a figure, grouped by their values of all axes except `over`, and sorted by `over`."""
     axes, series = varying(sweep), dict[str, list[SweepPoint]]()
     for point in sweep.points:
         rest = {name: value for name, value in point.values.items() if name in axes and name != over}
@@ -167,7 +167,7 @@ def _legend_of_lines(canvas: Canvas, names: Sequence[str]) -> float:
 
 
 def _intervals(sweep: Sweep, point: SweepPoint) -> list[tuple[float, float]]:
-    """The prediction of the next result and the interval of the runs, as far as they are known."""
+    """The prediction for the next result and the interval of the runs; either may be missing."""
     metric = point.metric(sweep.metric)
     if metric is None:
         return []
@@ -185,7 +185,7 @@ def _draw_line(
     index: int,
     aside: float,
 ) -> bool:
-    """A line with its points and intervals, moved by `aside`. Returns whether an interval goes on beyond the axis."""
+    """Draw a line with its points and intervals, moved by `aside`. Returns whether an interval ends beyond the axis."""
     (along, up), (colour, dash) = axes, _style(index)
     places = [
         (along.place(_number(point.values[over])) + aside, up.place(value))
@@ -207,9 +207,9 @@ def _draw_line(
 
 
 def _draw_heat_map(canvas: Canvas, sweep: Sweep) -> None:
-    """A cell for each pair of values, with its figure and the mark of its verdict; empty without a result.
+    """Draw a cell for each pair of values, with its figure and the mark of its verdict; empty without a result.
 
-    If a list of unlike points puts several points into a cell, the cell shows the last of them.
+    If several points of a list fall into one cell, the cell shows the last of them.
     """
     (across, columns), (down, lines) = varying(sweep).items()
     cells = {(_text(point, across), _text(point, down)): point for point in sweep.points}
@@ -263,7 +263,7 @@ def _text(point: SweepPoint, axis: str) -> str | None:
 
 
 def _bars(sweep: Sweep) -> Picture:
-    """The speed-up of each point over its base, which is 1; without a base the metric itself."""
+    """Bars of each point's speed-up over its base, which is 1; without a base, bars of the metric."""
     rows = [_row(sweep, point) for point in sweep.points]
     if sweep.base is None:
         return bars(_title(sweep), rows, _metric(sweep), _unit(sweep), notes=_notes(sweep))

@@ -1,6 +1,6 @@
-"""The `dyno` command. Its exit codes are in `dyno/cli/app.py`."""
+"""The `dyno` command. `dyno/cli/app.py` lists its exit codes."""
 
-from dyno.cli import job_commands  # noqa: F401 - each adds commands; the help lists these first
+from dyno.cli import job_commands  # noqa: F401 - each module adds commands; the help lists these first
 
 # isort: split
 from dyno.cli import (  # noqa: F401

@@ -1,7 +1,7 @@
 """Shared code of the `dyno` commands: the Typer app, common options, consoles, and errors as exit codes.
 
-`command` registers each command. Two of its params are not options: `client` is a client of the service at --url, and
-`show` prints an answer, as JSON with --json.
+`command` registers each command. Two params of a command are not options: `client` is a client of the service at
+--url, and `show` prints the output, as JSON with --json.
 """
 
 import dataclasses
@@ -31,8 +31,8 @@ error_console = Console(stderr=True)
 USAGE = 2
 _START = "; start Dyno with `dyno up`, or set --url or DYNO_URL"
 _KEY = "; set DYNO_API_KEY to a valid key"
-_OF_THE_SERVICE = ("/baseline", "/job", "/params/weights")  # fields that name what the service holds
-_NO_RESULT = "no-result"  # the job failed; `dyno result` exits with the same code as its `dyno run` did
+_OF_THE_SERVICE = ("/baseline", "/job", "/params/weights")  # fields that name objects stored in the service
+_NO_RESULT = "no-result"  # the job failed; `dyno result` exits with the same code as the job's `dyno run`
 T = TypeVar("T")
 
 
@@ -51,7 +51,7 @@ def dyno(
     DYNO_URL is the URL of the service, DYNO_API_KEY your API key.
 
     Exit codes: 0 success, 1 failed, 2 wrong usage, 3 refused by the service, 4 service unreachable, 5 slower than the
-    first or than the baseline allows, 6 can't be judged (untrusted, or other work than the baseline's), 130 Ctrl-C.
+    first result or than the baseline allows, 6 can't be compared (untrusted, or other work or hardware), 130 Ctrl-C.
     """
 
 
@@ -60,15 +60,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 
 
 class Show:
-    """Prints what a command answers."""
+    """Prints the output of a command."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.progress = error_console if as_json else console  # stdout then has the JSON alone
+        self.progress = error_console if as_json else console  # with --json, only the JSON goes to stdout
 
     def __call__(self, answer: T, human: str | Callable[[Console, T], None]) -> None:
         """Print a model, a list of models, or a JSON value: as JSON on stdout, or for people. `human`: a sentence, or a
-        function of the console and the answer.
+        function that prints the answer on a console.
         """
         if self.as_json:
             typer.echo(json.dumps(_document(answer), indent=2))
@@ -86,7 +86,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def command(group: typer.Typer = app, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
-    """Add the function to the group as a command. Each other param is an option, and a dataclass is several."""
+    """Add the function to the group as a command. Its other params are options; a dataclass becomes several options."""
 
     def add(function: Command) -> Command:
         params = signature(function).parameters
@@ -143,18 +143,18 @@ def _exit_codes() -> Iterator[None]:
         _fail(error.detail, USAGE)
     except DynoError as error:
         _fail(error.detail, CommandExit.FAILED)
-    except BrokenPipeError:  # the reader closed the pipe, as `head` does
+    except BrokenPipeError:  # the reading program closed the pipe, as `head` does
         raise
-    except OSError as error:  # a file or folder of an option or argument
+    except OSError as error:  # for example a file or folder in an option
         _fail(str(error), CommandExit.FAILED)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
 def refusal_code(problem: Mapping[str, Any]) -> int:
-    """USAGE if the command line itself is wrong, as with a value out of range; else REFUSED, as with an unknown job."""
+    """USAGE if the command line itself is wrong (a value out of range), else REFUSED (an unknown job, for example)."""
     code, fields = str(problem.get("code")), [str(error.get("pointer")) for error in problem.get("errors") or []]
-    is_invalid = code.startswith("invalid-") and code != "invalid-import"  # whose lines are in a file
+    is_invalid = code.startswith("invalid-") and code != "invalid-import"  # refers to lines in a file
     is_usage = is_invalid and not any(field.startswith(_OF_THE_SERVICE) for field in fields)
     return USAGE if is_usage or code == "workload-not-found" else CommandExit.REFUSED
 
@@ -165,7 +165,7 @@ _FIELD = re.compile(r"(?<![\w/])/(workload|device|framework|replicas|seed|baseli
 
 
 def as_options(detail: str) -> str:
-    """The service's sentence about a spec, with the options of `dyno run` in place of its fields."""
+    """The service's sentence about a spec, with fields of the spec replaced by options of `dyno run`."""
     detail = detail.replace('set "queue_if_absent": true', "add --queue-if-absent")
     detail = _PARAM.sub(lambda match: "--" + match[1].replace("_", "-"), detail)
     return _FIELD.sub(r"--\1", _MEASURE.sub(_measure_option, detail)).replace("--workload", "the workload")

@@ -1,4 +1,4 @@
-"""`dyno doctor`: check what Dyno needs, as seen from this host, and say how to fix each problem."""
+"""`dyno doctor`: check from this host that Dyno has everything it needs, and say how to fix each problem."""
 
 import os
 import shutil
@@ -19,12 +19,12 @@ from dyno.formatting import format_quantity
 from dyno.models.job import Stored
 from dyno.settings import Settings, load_settings
 
-CLOCKS_APART_S = 30.0  # signatures and TLS tolerate minutes, but the order of two hosts' events needs less
+CLOCKS_APART_S = 30.0  # signatures and TLS tolerate minutes, but sorting events of two hosts needs smaller differences
 LEAST_FREE_BYTES = 2**30
 
 
 class Check(Stored):
-    """The outcome of one check. A check that passed with something to do is a warning."""
+    """The outcome of one check. A check that passed with a recommendation is a warning."""
 
     name: str
     is_well: bool
@@ -34,7 +34,7 @@ class Check(Stored):
 
 def diagnose(client: Client, settings: Settings, data_dir: Path) -> Iterator[Check]:
     """Run all checks. `data_dir`: the data folder of `dyno up`."""
-    if find_spec("redis") is not None:  # else this is a client alone
+    if find_spec("redis") is not None:  # otherwise only the client is installed
         yield from _of_redis(settings, data_dir)
     yield from _of_api(client)
     yield from _of_folders(settings, data_dir)

@@ -1,7 +1,7 @@
 """Commands that submit jobs and wait for them, and commands about jobs and their files.
 
-`run`, `rerun` and `compare` submit under an idempotency key, so that Ctrl-C during the submit can cancel the job.
-While they wait, Ctrl-C cancels the job. If the service becomes unreachable, the job goes on.
+`run`, `rerun` and `compare` submit with an idempotency key, so that even Ctrl-C during the submit can cancel the job.
+While they wait, Ctrl-C cancels the job. If the service becomes unreachable, the job continues.
 """
 
 import json
@@ -61,8 +61,8 @@ def submit_once(
 ) -> T:
     """Call `ask`, which queues a job or a sweep, under a new `idempotency_key`.
 
-    On Ctrl-C, the service may have queued it already. Then call `ask` again under the same key, which returns the same
-    job or sweep. Call `interrupted` with its id, and print the sentence that it returns.
+    On Ctrl-C, the service may have queued the job or sweep already. Then calls `ask` again with the same key, which
+    returns the same job or sweep. Calls `interrupted` with its id, and prints the sentence that `interrupted` returns.
     """
     under_one_key = partial(ask, idempotency_key=new_ulid())
     try:
@@ -90,7 +90,7 @@ def wait_for_result(client: Client, job_id: str, show: cli.Show) -> Result:
 
 
 def _at(url: str) -> str:
-    """The option that leads a further command to the same service."""
+    """The option with which another command calls the same service."""
     return "" if url == DEFAULT_URL else f" --url {url}"
 
 
@@ -256,7 +256,7 @@ def artifacts(
 def _download_all(client: Client, job_id: str, rows: list[Artifact], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for row in rows:
-        if not is_artifact_name(row.name):  # the name becomes a local path, and the service may be hostile
+        if not is_artifact_name(row.name):  # the name becomes a local path, so don't trust the service
             raise DynoError(f"{client.url} lists a file with an invalid name, so nothing is saved: {row.name!r}")
         client.download(job_id, row, folder / row.name)
 
@@ -386,7 +386,7 @@ def compare(
     verdicts = {row.ratio.verdict for row in answer.results if row.ratio is not None}
     if Comparative.SLOWER in verdicts:
         raise typer.Exit(CommandExit.SLOWER)
-    if answer.verdict is Verdict.UNTRUSTED:  # ratios of wrong figures tell nothing
+    if answer.verdict is Verdict.UNTRUSTED:  # ratios of wrong figures have no meaning
         raise typer.Exit(CommandExit.NOT_JUDGED)
     if FailOn.INCONCLUSIVE in (fail_on or []) and Comparative.INCONCLUSIVE in verdicts:
         raise typer.Exit(CommandExit.SLOWER)

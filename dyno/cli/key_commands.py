@@ -19,7 +19,7 @@ from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.settings import WrongSettings, load_settings
 from dyno.validation_messages import validation_message
 
-if TYPE_CHECKING:  # the client alone is installed without redis
+if TYPE_CHECKING:  # an installation of only the client has no redis
     from dyno.store.api_keys import ApiKeys
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
 def parse_duration(text: str) -> int:
-    """Seconds of a text such as "30d". Raises BadParameter."""
+    """The duration in a text such as "30d", in seconds. Raises BadParameter."""
     match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
     if match is None:
         raise typer.BadParameter("write a number and a unit (s, m, h, d or w), such as 30d")
@@ -89,7 +89,7 @@ def list_keys(show: Show, data_dir: DataDir = up.DEFAULT_DATA_DIR) -> None:
 
 @command(keys)
 def revoke(show: Show, key_id: KeyId, data_dir: DataDir = up.DEFAULT_DATA_DIR) -> None:
-    """Revoke a key at once. Its jobs go on."""
+    """Revoke a key at once. Its jobs continue."""
     if _call_store(data_dir, lambda store: store.revoke(key_id)):
         _audit("key-revoked", key=key_id)
     else:

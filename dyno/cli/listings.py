@@ -1,6 +1,6 @@
-"""Lists for people, in a terminal: jobs, sweeps, schedules, devices and the others that the service keeps.
+"""Lists for people, in a terminal: jobs, sweeps, schedules, devices and other objects of the service.
 
-Tables never truncate or split a word, since people copy ids out of them.
+Tables never truncate or split a word, since people copy ids from them.
 """
 
 import json
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 
 def print_table(console: Console, headings: Sequence[str], rows: Iterable[Cells], title: str | None = None) -> None:
-    """Print a table as wide as its longest lines. In a pipe or a file, each row is therefore one line.
+    """Print a table. In a pipe or a file, the table is as wide as its content, so that each row is one line.
 
-    A terminal's table wraps between words. If it still doesn't fit, each cell is printed on its own line. Cells
-    contain no markup.
+    In a terminal, text wraps between words. If the table still doesn't fit, each cell is printed on its own line.
+    Cells contain no markup.
     """
     texts = [[Text(cell or "") for cell in row] for row in rows]
     unlimited = console.options.update(width=sys.maxsize)
@@ -84,7 +84,7 @@ class Listing(Generic[T]):
 
 
 def listing(*headings: str) -> Callable[[Callable[[T], Cells]], Listing[T]]:
-    """The function makes the cells of an item."""
+    """Make a Listing of a function that returns the cells of an item."""
     return lambda cells: Listing(headings, cells)
 
 
@@ -140,7 +140,7 @@ def schedule(console: Console, row: JobSchedule) -> None:
 
 
 def _in_zone(moment: datetime, timezone: str) -> str:
-    """The time as the schedule's cron expression means it; in UTC if this host doesn't know the zone."""
+    """The time in the time zone of the schedule, or in UTC if this host doesn't know that zone."""
     try:
         return moment.astimezone(ZoneInfo(timezone)).isoformat(" ", "seconds")
     except (KeyError, ValueError, OSError):

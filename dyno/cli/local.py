@@ -21,7 +21,7 @@ from dyno.settings import WrongSettings
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """End with the exit code of a wrong command line for a spec that can't run here, as a service's refusal does."""
+    """For a spec that can't run here, exit with the code for wrong usage, as when a service refuses the spec."""
     try:
         yield
     except (InvalidSpec, UnknownWorkload) as wrong:

@@ -1,4 +1,4 @@
-"""The progress of jobs, runs and sweeps: in a terminal a live bar, else a line for each step."""
+"""The progress of jobs, runs and sweeps: a live bar in a terminal, otherwise a line for each step."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,13 +19,13 @@ class _Live:
         self._named, self._last = set[str](), object()
 
     def name(self, thing: object) -> None:
-        """Print a thing the first time that it is named."""
+        """Print `thing`, but only at the first call with it."""
         if thing is not None and (text := str(thing)) not in self._named:
             self._named.add(text)
             self._print(text)
 
     def show(self, line: str, description: str, completed: float, step: object = None) -> None:
-        """Update the bar, or print the line unless its step, by default the line itself, is that of the last one."""
+        """Update the bar. Without a bar, print the line if its step has changed; by default, the line is the step."""
         if self._bars is not None and self._bar is not None:
             self._bars.update(self._bar, description=description, completed=completed)
         elif (step or line) != self._last:
@@ -62,7 +62,7 @@ def live_progress(console: Console) -> Iterator[Callable[[Job], None]]:
 
 @contextmanager
 def live_runs(console: Console) -> Iterator[Callable[[JobProgress], None]]:
-    """As `live_progress`, for runs without a job."""
+    """Like `live_progress`, but for runs without a job."""
     with _live(console) as live:
         yield lambda now: live.show(_run(now, detail=False), _run(now), now.fraction or 0.0)
 
@@ -70,7 +70,7 @@ def live_runs(console: Console) -> Iterator[Callable[[JobProgress], None]]:
 @contextmanager
 def sweep_progress(console: Console) -> Iterator[Callable[[Sweep, Holder | None], None]]:
     """A callback for each state of a sweep and for the process that holds its device. Without a bar, it prints a line
-    each time that a job ends.
+    when a job ends.
     """
     with _live(console) as live:
 
@@ -83,7 +83,7 @@ def sweep_progress(console: Console) -> Iterator[Callable[[Sweep, Holder | None]
 
 
 def _where(job: Job, *, detail: bool = True) -> str:
-    """`detail`: include what changes too often for a line of its own, such as the remaining time."""
+    """The state of a job. `detail`: include figures that change too often for a printed line, such as the time left."""
     now, queue = job.progress, job.queue
     if job.status == "queued":
         held_by = f": {queue.held_by}" if queue.held_by and not detail else ""

@@ -22,7 +22,7 @@ _COLOURS = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}
 
 
 def result(console: Console, answer: Result, more: str | None = None) -> None:
-    """Print a result. `more`: the command that prints all of it; then only the headline, the verdict and what to do."""
+    """Print a result. With `more`, the command that prints the whole result: only headline, verdict and what to do."""
     if more is None:
         return _whole_result(console, answer)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
@@ -46,7 +46,7 @@ def _title(answer: Result) -> str:
 
 
 def _listing(console: Console, answer: Result) -> None:
-    """Print what a workload found out in words, such as the facts of `device_info`."""
+    """Print the findings of a workload in words, such as the facts of `device_info`."""
     lines = answer.details.get("listing")
     for line in lines if isinstance(lines, list) else []:
         console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
@@ -69,14 +69,14 @@ def _what_to_do(console: Console, warning: ResultWarning) -> None:
 
 
 def _unchecked(answer: Result) -> str:
-    """The codes that weren't checked, with the reasons that the runs gave."""
+    """The codes of warnings that weren't checked, with the reasons that the runs gave."""
     reasons = answer.details.get("unchecked_reasons")
     by_code = reasons if isinstance(reasons, dict) else {}
     return ", ".join(f"{code} ({by_code[code]})" if code in by_code else code for code in answer.unchecked)
 
 
 def _headline(answer: Result) -> str:
-    """Such as `throughput 435.2 GFLOP/s (±0.9%), next one 425.5 GFLOP/s to 445.3 GFLOP/s, 84.2% of peak`."""
+    """A line such as `throughput 435.2 GFLOP/s (±0.9%), next one 425.5 GFLOP/s to 445.3 GFLOP/s, 84.2% of peak`."""
     metric = answer.headline
     if metric is None:
         return "no metrics"
@@ -98,7 +98,7 @@ def _verdict(console: Console, answer: Result, reasons: str = "") -> None:
 
 
 def _whole_result(console: Console, answer: Result) -> None:
-    """Metrics with their intervals, peak, phases, training, verdict and its reasons."""
+    """Print metrics with their intervals, peak, phases, training, and the verdict with its reasons."""
     headings = ("metric", "value", "95 % interval", "runs", "samples")
     print_table(console, headings, map(_metric_cells, answer.metrics), _title(answer))
     _listing(console, answer)
@@ -129,13 +129,13 @@ def _say(console: Console, text: str, style: str | None = None) -> None:
 
 
 def _budget_line(budget: BudgetUse) -> str:
-    """Such as `budget: 9 runs in 14.6 s of 15 s; 60 s: about ±0.9%`."""
+    """A line such as `budget: 9 runs in 14.6 s of 15 s; 60 s: about ±0.9%`."""
     larger = (f"{use.budget_s:g} s: about ±{use.rel_half_width:.1%}" for use in budget.larger)
     return "; ".join([f"budget: {budget.runs} runs in {budget.spent_s:.3g} s of {budget.budget_s:g} s", *larger])
 
 
 def _baseline_outcome(console: Console, outcome: BaselineOutcome) -> None:
-    """Print the ratio and the outcome; why it is inconclusive; and what else differs."""
+    """Print the ratio and the outcome, the reason of an inconclusive outcome, and other differences."""
     bounds = "" if outcome.low is None or outcome.high is None else f" ({outcome.low:.4g} to {outcome.high:.4g})"
     measured = outcome.ratio_as_measured
     plain = f", {measured:.4g} as measured" if measured is not None and measured != outcome.ratio else ""
@@ -169,12 +169,12 @@ def comparison(console: Console, answer: Comparison) -> None:
 
 
 def _plain(value: JsonValue) -> str:
-    """A value that differs, as JSON. Text has no quotes, and a missing value is "–"."""
+    """A differing value, as JSON, but strings without quotes, and "–" for a missing value."""
     return "–" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def _speed_ups(answer: Comparison) -> Iterator[str]:
-    """A sentence for each result but the base, such as "H200: 29 times as fast as EPYC (28.5 to 29.6), FASTER"."""
+    """A sentence for each result except the base: "H200: 29 times as fast as EPYC (28.5 to 29.6), FASTER"."""
     names = result_names(answer)
     for name, row in zip(names, answer.results, strict=True):
         if (ratio := row.ratio) is None:
@@ -201,7 +201,7 @@ def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
 
 
 def _as_measured(ratio: Ratio) -> str:
-    """The ratio without the adjustment to one clock, if there is one."""
+    """The ratio before its adjustment to one clock; empty without an adjustment."""
     plain = ratio.as_measured
     return "" if plain is None or plain == ratio.value else f", {plain:.4g} as measured"
 
@@ -223,14 +223,14 @@ def _metric_cells(metric: Metric) -> tuple[str, ...]:
 
 
 def _half_width(metric: Metric) -> str | None:
-    """The upper half of the interval, as the lower one may be truncated at zero: `±0.9%`."""
+    """The upper half of the interval, such as `±0.9%`: the lower half may be truncated at zero."""
     if metric.low is None or metric.high is None or not metric.value:
         return None
     return f"±{(metric.high - metric.value) / abs(metric.value):.1%}"
 
 
 def _repeat_line(answer: Result) -> str | None:
-    """The prediction of the headline metric; the others are in the JSON."""
+    """The prediction for the headline metric; the JSON has those of other metrics."""
     metric = next((candidate for candidate in answer.metrics if candidate.repeat or candidate.repeat_reason), None)
     if metric is None or metric.repeat is None:
         return None if metric is None else f"next {metric.name}: {metric.repeat_reason}"
@@ -286,7 +286,7 @@ def _accuracy_line(training: Training) -> str:
 
 
 def _to_accuracy(training: Training) -> str | None:
-    """What the trials needed to reach the target, if there is one."""
+    """The epochs and the time that the trials took to reach the target accuracy, if the spec has a target."""
     if training.target_accuracy is None:
         return None
     needed = [
@@ -299,7 +299,7 @@ def _to_accuracy(training: Training) -> str | None:
 
 
 def _wrong(training: Training) -> str:
-    """The number of wrong samples, per trial if there are several."""
+    """The number of wrong samples, for each trial if there are several trials."""
     by_trial = [str(trial.wrong) for trial in training.trials if trial.wrong is not None]
     if len(by_trial) > 1:
         return f", mean of {len(training.trials)} trials ({', '.join(by_trial)} wrong)"

@@ -1,4 +1,4 @@
-"""Commands about what the service keeps beside jobs: baselines, schedules, webhooks, workloads, devices and workers."""
+"""Commands about objects other than jobs: baselines, schedules, webhooks, workloads, devices and workers."""
 
 from functools import partial
 from typing import Annotated
@@ -49,7 +49,7 @@ def save_baseline(
     at_least: Annotated[float | None, typer.Option(callback=cli.finite, help=_LIMIT)] = None,
     at_most: Annotated[float | None, typer.Option(callback=cli.finite, help=_LIMIT)] = None,
 ) -> None:
-    """Save a copy of a job's figure, or a limit, for `dyno run --baseline NAME`. Replaces an earlier one."""
+    """Save a copy of a job's figure, or a limit, for `dyno run --baseline NAME`. Replaces a baseline of this name."""
     limits = [at_least, at_most]
     if job_id is None and (metric is None or limits.count(None) != 1):
         raise typer.BadParameter("name a job, or --metric with one of --at-least and --at-most")
@@ -70,7 +70,7 @@ def list_baselines(client: Client, show: cli.Show) -> None:
 
 @cli.command(baseline_group, "delete")
 def delete_baseline(client: Client, show: cli.Show, name: BaselineName) -> None:
-    """Delete a baseline. Jobs that name it are still judged."""
+    """Delete a baseline. Jobs that name it are still compared with it."""
     client.delete_baseline(name)
     show({"name": name, "deleted": True}, f"{name}: deleted")
 

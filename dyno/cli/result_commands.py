@@ -139,7 +139,7 @@ def _notes(series: ResultSeries) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One character a value, from the lowest to the highest of them."""
+    """One character per value; the lowest value has the lowest character, the highest value the highest."""
     if not values:
         return ""
     low, high = min(values), max(values)
@@ -157,7 +157,7 @@ def advise(
     framework: Framework = "tensorflow",
     metric: Annotated[str | None, typer.Option(help="A rate, such as throughput; the workload's first.")] = None,
 ) -> None:
-    """Rank the devices that are up for a workload, by the results of it. It runs nothing.
+    """Rank the live devices by their earlier results of a workload. This runs no job.
 
     The workload's own params are options too, as for `dyno run`: --batch-size 32.
     """
@@ -284,7 +284,7 @@ def _save_samples(runs: list[RunSamples], out: Path, format: ExportFormat) -> in
 
 
 def _save_lines(lines: Iterable[str], out: Path) -> int:
-    """Save the lines, and return their number. A file of an earlier run is replaced at the end."""
+    """Save the lines, and return their number. An existing file is replaced only after all lines were written."""
     new, count = out.with_name(f".{out.name}.new"), 0
     try:
         with new.open("w", encoding="utf-8", newline="\n") as file:
@@ -305,7 +305,7 @@ def import_results(
 ) -> None:
     """Import results that another Dyno exported as JSON lines. Repeating it changes nothing.
 
-    The service takes 100 lines at a time, all or none. If a line is refused, those before its hundred stay imported.
+    The service imports 100 lines at a time, all or none. If it refuses a line, earlier hundreds stay imported.
     """
     reports = list[ImportReport]()
     with file.open(encoding="utf-8", newline="\n") as lines:

@@ -1,7 +1,7 @@
-"""The options that describe a job, their values, and what the shell completes: workloads, their params, ids of jobs.
+"""Options that describe a job, the parsing of their values, and shell completion of workloads, params and job ids.
 
-Completed workloads come from this machine, so no service is needed. Ids come from the service if it answers within a
-second. A shell shows no errors, so a failure completes nothing.
+Names of workloads come from this machine, so completion needs no service. Ids come from the service if it responds
+within a second. A shell shows no errors: after a failure nothing is completed.
 """
 
 import json
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 
 def complete_workloads(incomplete: str) -> list[tuple[str, str]]:
-    """The names of workloads that begin so, each with its description."""
+    """The names of workloads that begin with `incomplete`, each with its description."""
     return [(name, workload.description) for name, workload in _registry().items() if name.startswith(incomplete)]
 
 
 def complete_job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The ids of the newest jobs that begin so, each with its workload and status."""
+    """The ids of the newest jobs that begin with `incomplete`, each with its workload and status."""
     try:
         with Client(context.params.get("url") or DEFAULT_URL, timeout_s=_WITHIN_S) as client:
             jobs = client.jobs(limit=_JOBS)
@@ -47,13 +47,13 @@ def complete_job_ids(context: typer.Context, incomplete: str) -> list[tuple[str,
 
 def _registry() -> dict[str, contract.Workload]:
     try:
-        return {} if find_spec("numpy") is None else dict(registry())  # an install of the client alone has no workloads
+        return {} if find_spec("numpy") is None else dict(registry())  # a client-only install has no workloads
     except DynoError:  # a broken file of DYNO_WORKLOADS_DIR, or an invalid setting
         return {}
 
 
 class WorkloadCommand(TyperCommand):
-    """A command whose help and completion include the params of a workload that is named. It calls no service."""
+    """A command whose help and completion include the params of the workload in its arguments. Calls no service."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_WORDS] = tuple(args)  # Typer prints help before it parses the arguments
@@ -70,7 +70,7 @@ class WorkloadCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
-        if find_spec("numpy") is None:  # the client alone
+        if find_spec("numpy") is None:  # a client-only install
             cli.console.print("`dyno workloads NAME` lists the params that a service's workload has.")
             return
         for workload in (candidate for name, candidate in registry().items() if name in ctx.meta[_WORDS]):
@@ -110,8 +110,8 @@ def parse_workload_options(
 ) -> dict[str, JsonValue]:
     """Parse words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter with all params.
 
-    schema: the schema of the workload's params. parse: reads the text of a value by the param's schema; `parse_value`
-    by default.
+    `schema`: the schema of the workload's params. `parse`: parses the text of a value by the param's schema;
+    `parse_value` by default.
     """
     properties: dict[str, Any] = schema.get("properties", {})
     values: dict[str, JsonValue] = {}
@@ -147,7 +147,7 @@ def parse_value(text: str, schema: dict[str, Any] | None = None) -> JsonValue:
 
 
 def finite_json(value: T, text: str) -> T:
-    """The value that was read from the text. Raises BadParameter if JSON can't hold it: Python reads NaN and 1e999."""
+    """`value`, parsed from `text`. Raises BadParameter if JSON can't contain it: Python also parses NaN and 1e999."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError as error:
@@ -194,7 +194,7 @@ class JobOptions:
     def spec(
         self, workload: str, words: Sequence[str], schema_of: Callable[[str], Mapping[str, Any]], baseline: str | None
     ) -> dict[str, JsonValue]:
-        """The spec that they describe. `words`: options of the workload. Raises BadParameter."""
+        """The spec that these options describe. `words`: options of the workload. Raises BadParameter."""
         if workload.startswith("-"):
             raise typer.BadParameter(f"name the workload first, then {workload} and other options")
         params = parse_params(self.param)
@@ -221,5 +221,5 @@ def measure_of(budget: float | None, processes: int | None, measure: list[str] |
 
 
 def service_schema(client: Client, workload: str) -> Mapping[str, Any]:
-    """The schema of the params that the service's workload has."""
+    """The schema of the workload's params, from the service."""
     return client.workload(workload).params

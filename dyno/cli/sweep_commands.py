@@ -1,6 +1,6 @@
 """Commands that submit, follow, cancel and list sweeps.
 
-The jobs of a sweep may take hours, so Ctrl-C doesn't cancel them: it ends the command, which says how to go on.
+The jobs of a sweep may take hours, so Ctrl-C doesn't cancel them. It ends the command, which prints how to continue.
 """
 
 import re
@@ -34,7 +34,7 @@ from dyno.models.sweep import AUTO, BATCH_SIZE, PARAM, Sweep, presets
 _AXES = ("framework", "device", "precision", "replicas")
 _SEARCH = (BATCH_SIZE, [AUTO])
 _BETWEEN_DEVICES = re.compile(r",(?=[a-z])")  # "gpu:0,1" is one device
-_OF_A_SWEEP = ("--workload", "--metric", "--plot", "--cancel", "--url", "--as-json")  # beside the id of a sweep
+_OF_A_SWEEP = ("--workload", "--metric", "--plot", "--cancel", "--url", "--as-json")  # allowed with a sweep's id
 _SWEEP = re.compile(r"swp_[0-9A-Z]{26}")
 _PRESETS = "A named sweep: " + ", ".join(presets()) + "."
 _SEVERAL = "several values separated by commas."
@@ -104,7 +104,7 @@ def sweep(
     """Submit a job for each combination of values, wait for them, print a table. Ctrl-C leaves the jobs running.
 
     Params of the workload are options too: `dyno sweep mnist_cnn --batch-size 256,512,1024 --device cpu`. `--batch-size
-    auto` finds the largest batch that fits and the fastest one.
+    auto` finds the largest batch that fits and the fastest batch.
     """
     image = None if plot is None else _image_format(plot)
     words = list(context.args)
@@ -143,7 +143,7 @@ def sweep(
 
 
 def _missing(answer: Sweep) -> str:
-    """What an incomplete sweep lacks."""
+    """A sentence about the results that an incomplete sweep lacks."""
     lacking = [point for point in answer.points if point.status != Status.SUCCEEDED and not point.stopped]
     without = sum(point.metrics is None for point in lacking)
     kinds = {"no result": without, "no result in some rounds": len(lacking) - without}
@@ -160,7 +160,7 @@ def _image_format(plot: Path) -> str:
 def _param_axes(
     client: Client, workload: str | None, preset: str | None, pairs: list[str] | None, words: list[str]
 ) -> dict[str, list[JsonValue]]:
-    """The values of each param, by its axis. Raises BadParameter."""
+    """The values of each param, by the name of the axis. Raises BadParameter."""
     axes = {PARAM + name: parse_values(text) for name, text in parse_pairs(pairs).items()}
     if words:
         known_preset = presets().get(preset or "")
@@ -173,7 +173,7 @@ def _param_axes(
 
 
 def _spec(single: Mapping[str, JsonValue], measure: dict[str, JsonValue], labels: list[str] | None) -> dict[str, Any]:
-    """The fields of the spec that were given and don't vary."""
+    """The given fields of the spec that don't vary."""
     given = {**single, "measure": measure or None, "labels": {**parse_pairs(labels)} or None}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -188,7 +188,7 @@ def _request(
     for axis, values in axes.items():
         if axis in grid:
             continue
-        if axis == "precision":  # the service knows which param that is
+        if axis == "precision":  # the service knows the workload's param for the precision
             grid[axis] = values
         elif axis.startswith(PARAM):
             params[axis.removeprefix(PARAM)] = values[0]
@@ -217,7 +217,7 @@ def _follow(client: Client, sweep_id: str, metric: str | None, show: cli.Show) -
 
 
 def _held_by(client: Client, now: Sweep) -> Holder | None:
-    """The process of another Dyno that uses the device of the first point that waits for it."""
+    """Find the first point that waits for a device in use. Returns the process of another Dyno that uses the device."""
     waiting = [point for point in now.points if point.status == Status.QUEUED and point.status_reason == DEVICE_BUSY]
     return client.job(waiting[0].job).queue.held_by if waiting else None
 

@@ -1,7 +1,7 @@
 """Start Dyno's processes: `dyno up`, `demo`, `serve`, `worker`.
 
-`up` runs an embedded server, the API and workers in the foreground. `demo` starts the same, runs two jobs over HTTP and
-prints their results. `serve` and `worker` replace this process with the API or a worker.
+`up` runs an embedded server, the API and workers in the foreground. `demo` starts the same processes, runs two jobs
+over HTTP and prints their results. `serve` and `worker` replace this process with the API or a worker.
 """
 
 import os
@@ -46,10 +46,10 @@ def run_stack(
     """Start all processes, yield them and the API's URL, and stop all processes at the end of the block.
 
     Starts a worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, … Port 0
-    stands for a free port. Without `data_dir`, Dyno keeps no data. If `DYNO_REDIS_URL` is set, Dyno uses that server
-    and starts none. All but the runners use the reserved cores, if there are any. Raises
-    WrongSettings before it starts a process, also if the port is taken, `data_dir` isn't writable, or the API would
-    speak TLS (`up` and `demo` call it over plain HTTP).
+    means a free port. Without `data_dir`, Dyno keeps no data. If `DYNO_REDIS_URL` is set, Dyno uses that server and
+    starts none. All processes except runners use the reserved cores, if there are any. Raises WrongSettings before it
+    starts a process, for example if the port is taken, `data_dir` isn't writable, or the settings turn on TLS (`up` and
+    `demo` call the API over plain HTTP).
     """
     check_installed()
     settings = load_settings()
@@ -65,7 +65,7 @@ def run_stack(
         _bound(reserved, say),
         _server(settings, data_dir, stack) as redis_url,
     ):
-        # Ctrl-C should end `dyno up` quickly: workers hand back running jobs after 1 s, for the next start.
+        # Ctrl-C should end `dyno up` quickly: workers hand back running jobs after 1 s, and the next start runs them.
         env = {"DYNO_SHUTDOWN_S": "1", **os.environ}
         env = {"DYNO_ARTIFACT_DIR": str(files_dir / "artifacts"), "DYNO_SPOOL_DIR": str(files_dir / "spool")} | env
         env |= {"DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port), "DYNO_API_URL": url}
@@ -117,7 +117,7 @@ def reserve(settings: Settings, devices: Sequence[str], allowed: Collection[int]
 
 
 def _named_cores(device: str) -> list[int]:
-    """The cores in an id such as "cpu:0-1@host". Empty for any other id; the worker reports an invalid one."""
+    """The cores in an id such as "cpu:0-1@host". Empty for any other id; the worker reports invalid ids."""
     kind, _, index = device.partition("@")[0].partition(":")
     try:
         return cpu.parse_cpulist(index) if kind == "cpu" else []
@@ -127,7 +127,7 @@ def _named_cores(device: str) -> list[int]:
 
 @contextmanager
 def _bound(cores: Collection[int], say: Callable[[str], None]) -> Iterator[None]:
-    """Bind this thread to `cores`, if there are any. The processes that it starts inherit that."""
+    """Bind this thread to `cores`, if there are any. Processes that it starts inherit this."""
     before = os.sched_getaffinity(0)
     if cores:
         os.sched_setaffinity(0, cores)
@@ -173,10 +173,10 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
         try:
             if server.revive():
                 stack.say("server died; restarted it with its data")
-        except errors.ServerUnavailable as error:  # the next call of the chore tries again
+        except errors.ServerUnavailable as error:  # the next run of the chore tries again
             stack.say(f"server died; {error.detail}")
 
-    from dyno.store.embedded import EmbeddedServer  # here, since a client alone has no redis
+    from dyno.store.embedded import EmbeddedServer  # here, since a client-only install has no redis
 
     with EmbeddedServer(data_dir, appendfsync=settings.durability) as server:
         stack.say(f"{server.binary.name} on a private socket" + (f", data in {data_dir}" if data_dir else ""))
@@ -185,7 +185,7 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
 
 
 def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
-    """Wait until the API answers and every worker offers its device. Prints why the API isn't ready, if it isn't.
+    """Wait until the API is ready and every worker offers its device. Prints why the API isn't ready yet.
 
     Raises ServerUnavailable if a process ends, or after READY_S.
     """
@@ -203,7 +203,7 @@ def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
 
 
 def _devices(client: Client, expected: int) -> int:
-    """The number of devices, 0 while the store is away. Assumes `expected` if the service needs a key to list them."""
+    """The number of devices; 0 while the store is away, and `expected` if listing devices needs a key."""
     try:
         return len(client.devices())
     except Refused as error:
@@ -214,7 +214,7 @@ def _devices(client: Client, expected: int) -> int:
 
 MATMUL: dict[str, JsonValue] = {
     "workload": "matmul",
-    "params": {"n": 2000, "repeats": 1},  # a tenth of a second on two common cores
+    "params": {"n": 2000, "repeats": 1},  # takes about 0.1 s on two common cores
     "device": "cpu",
     "measure": {"budget_s": 10},
     "labels": {"from": "demo"},
@@ -222,7 +222,7 @@ MATMUL: dict[str, JsonValue] = {
 # A short run on the digits that Dyno ships with: 8,000 for training.
 MNIST: dict[str, JsonValue] = {
     "workload": "mnist_cnn",
-    "params": {"epochs": 3, "batch_size": 256, "jit_compile": False},  # choosing it by a measurement takes 5 s
+    "params": {"epochs": 3, "batch_size": 256, "jit_compile": False},  # letting Dyno choose by a measurement takes 5 s
     "device": "cpu",
     "measure": {"budget_s": 10},
     "labels": {"from": "demo"},
@@ -230,7 +230,7 @@ MNIST: dict[str, JsonValue] = {
 
 
 def show_while_alive(stack: Stack, show: Callable[[Job], None], job: Job) -> None:
-    """Show the job, or raise if a process died: the demo doesn't restart processes, so its job would wait forever."""
+    """Show the job, or raise if a process died: the demo doesn't restart processes, so the job would wait forever."""
     if (part := stack.dead()) is not None:
         raise errors.ServerUnavailable(f"{part.name} has ended")
     show(job)

@@ -1,4 +1,4 @@
-"""The calls that both clients have, each written once: its request, and what it makes of the response."""
+"""The calls of both clients, each written once: its request, and how it reads the response."""
 
 import json
 from codecs import getincrementaldecoder
@@ -49,7 +49,7 @@ class ClientCalls(Exchange):
 
     @call
     async def validate(self, spec: AnySpec) -> Validation:
-        """Check a spec without queueing it: the spec as it would run, its estimated cost and warnings.
+        """Check a spec without queueing it. Returns the spec with its defaults, the estimated cost and warnings.
 
         Raises as `submit` does.
         """
@@ -113,12 +113,12 @@ class ClientCalls(Exchange):
 
     @call
     async def cancel(self, job_id: str) -> Job:
-        """Cancel a queued job at once, a running one within 5 s. Raises Refused: `job-finished` if it is done."""
+        """Cancel a queued job at once, or a running job within 5 s. Raises Refused: `job-finished` if it is done."""
         return await self._post(Job, "/v1/jobs/{}/cancel", job_id)
 
     @call
     async def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Job:
-        """Queue the job's spec again, as a new job. Otherwise like `submit`."""
+        """Queue the job's spec again, as a new job. Retries and raises as `submit` does."""
         return await self._post(Job, "/v1/jobs/{}/rerun", job_id, **once(idempotency_key))
 
     @call
@@ -128,7 +128,7 @@ class ClientCalls(Exchange):
 
     @call
     async def samples(self, job_id: str) -> list[RunSamples]:
-        """All readings behind the result, run by run."""
+        """All samples of the result, run by run."""
         return await self._list(ListPage[RunSamples], "/v1/jobs/{}/samples", job_id)
 
     @call
@@ -140,7 +140,7 @@ class ClientCalls(Exchange):
     async def follow_logs(self, job_id: str) -> AsyncIterator[str]:
         """The output in `logs` and all new output until the job is done.
 
-        Raises Refused and ServerUnreachable, the latter also if the stream ends before the job is done.
+        Raises Refused, or ServerUnreachable, for example if the stream ends before the job is done.
         """
         options: dict[str, Any] = {"params": {"follow": "true"}, "timeout": endpoints.LOG_TIMEOUT}
         decoder = getincrementaldecoder("utf-8")("replace")
@@ -153,9 +153,9 @@ class ClientCalls(Exchange):
     async def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
         """The events of a job until it is done, or of all jobs without end. Each event is yielded once.
 
-        The client reconnects after a broken connection and resumes after the last event. `after` is the `id` of the
-        event to start after. By default a job's events start at its beginning, and those of all jobs now. Raises as
-        `wait` does.
+        The client reconnects after a broken connection and resumes after the last event. `after`: start after the event
+        with this `id`. By default, a job's events start with its first event, and events of all jobs start now. Raises
+        as `wait` does.
         """
         following = EventFollower(job_id, after)
         while not following.ended:
@@ -196,7 +196,7 @@ class ClientCalls(Exchange):
         confidence: float = CONFIDENCE,
         base: str | int = 0,
     ) -> Comparison:
-        """Compare the jobs' results with that of `base`, a job or its index.
+        """Compare the jobs' results with the result of `base`, a job id or an index in `job_ids`.
 
         Raises Refused: `not-comparable` if the results share no metric.
         """
@@ -236,7 +236,7 @@ class ClientCalls(Exchange):
     async def save_baseline(
         self, name: str, job_id: str, *, metric: str | None = None, margin: float = BASELINE_MARGIN
     ) -> Baseline:
-        """Save a copy of a job's figure under a name, for specs with `"baseline": name`. Replaces an earlier one.
+        """Save a copy of a job's figure for specs with `"baseline": name`. Replaces a baseline of the same name.
 
         Raises Refused with every wrong field.
         """
@@ -270,7 +270,7 @@ class ClientCalls(Exchange):
     async def save_schedule(
         self, name: str, cron: str, spec: AnySpec, *, timezone: str = "UTC", enabled: bool = True
     ) -> JobSchedule:
-        """Save a spec under a name, to be submitted at the times of a cron expression. Replaces an earlier one.
+        """Save a spec to submit at the times of a cron expression. Replaces a schedule of the same name.
 
         Raises Refused with every wrong field.
         """
@@ -279,7 +279,7 @@ class ClientCalls(Exchange):
 
     @call
     async def schedule(self, name: str) -> JobSchedule:
-        """A schedule, with its next times, what it fired and what it missed. Raises Refused for an unknown name."""
+        """A schedule, with its next times, firings and missed times. Raises Refused for an unknown name."""
         return await self._get(JobSchedule, "/v1/schedules/{}", name)
 
     @call
@@ -302,7 +302,7 @@ class ClientCalls(Exchange):
 
     @call
     async def sweep(self, sweep_id: str, *, metric: str | None = None) -> Sweep:
-        """A sweep with the results that there are so far. `metric`: what to compare instead of its own metric."""
+        """A sweep with its results so far. `metric`: the metric to compare, instead of the sweep's own."""
         return await self._get(Sweep, "/v1/sweeps/{}", sweep_id, params=query(metric=metric))
 
     @call
@@ -327,7 +327,7 @@ class ClientCalls(Exchange):
 
     @call
     async def cancel_sweep(self, sweep_id: str) -> Sweep:
-        """Cancel all jobs of a sweep that aren't done. Raises Refused: `sweep-finished` if all of them are."""
+        """Cancel all jobs of a sweep that aren't done. Raises Refused: `sweep-finished` if all jobs are done."""
         return await self._post(Sweep, "/v1/sweeps/{}/cancel", sweep_id)
 
     @call
@@ -339,7 +339,7 @@ class ClientCalls(Exchange):
     async def sweep_plot(
         self, sweep_id: str, format: str = "svg", *, kind: str | None = None, metric: str | None = None
     ) -> bytes:
-        """The sweep as an image, `svg` or `png`. `kind`: curve, heatmap or bars; None for whatever fits the axes."""
+        """The sweep as an image, `svg` or `png`. `kind`: curve, heatmap or bars; None to choose one by the axes."""
         options: dict[str, Any] = {
             "params": query(format=format, kind=kind, metric=metric),
             "timeout": endpoints.PLOT_S,
@@ -376,7 +376,7 @@ class ClientCalls(Exchange):
         created_before: Time = None,
         imported: bool | None = None,
     ) -> AsyncIterator[list[ResultRow]]:
-        """The rows of all jobs that match, as `results` returns them, page by page: any number fits into memory."""
+        """The rows of all jobs that match, as `results` returns them, but page by page, to limit the use of memory."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         params = _between(created_after, created_before, imported=imported, **filters)
         rows = request("GET", endpoints.read_rows, "/v1/results", params=params, retry=PATIENT)
@@ -394,7 +394,7 @@ class ClientCalls(Exchange):
         created_before: Time = None,
         imported: bool | None = None,
     ) -> AsyncIterator[str]:
-        """All results that match, each with its job and its samples as a line of JSON, which another Dyno imports."""
+        """All results that match, each as a line of JSON with its job and its samples. Another Dyno can import them."""
         filters = {"workload": workload, "device": device, "label": label, "format": "jsonl"}
         params = _between(created_after, created_before, imported=imported, **filters)
         options: dict[str, Any] = {"params": params, "timeout": endpoints.EXPORT_S, "retry": PATIENT}
@@ -438,9 +438,9 @@ class ClientCalls(Exchange):
         framework: str = "tensorflow",
         metric: str | None = None,
     ) -> Advice:
-        """Rank the devices that are up for a workload, by their results of this spec. `metric` is a rate.
+        """Rank the live devices by their earlier results of this spec. `metric` is a rate.
 
-        Raises Refused for wrong params, and if the workload has no such rate.
+        Raises Refused for wrong params, or if the workload has no such rate.
         """
         spec = query(workload=workload, params=json.dumps(params or {}), framework=framework)
         return await self._get(Advice, "/v1/advice", params=spec | query(metric=metric))
@@ -448,7 +448,7 @@ class ClientCalls(Exchange):
     @call
     async def acknowledge(self, alarm: Alarm) -> Alarm:
         """Acknowledge an alarm of a history; repeating it changes nothing."""
-        url = httpx.URL(alarm.acknowledge_url)  # its query is that of the history which shows the alarm
+        url = httpx.URL(alarm.acknowledge_url)  # its query selects the history with this alarm
         read = partial(read_model, Alarm)
         return await self._send(Request("POST", url.path, read, params=dict(url.params)))
 
@@ -527,7 +527,7 @@ class ClientCalls(Exchange):
 
     @call
     async def revoke_key(self, key_id: str) -> None:
-        """Revoke a key, so that the service refuses it. Its jobs go on. Repeating this changes nothing."""
+        """Revoke a key, so that the service refuses it. Its jobs continue. Repeating this changes nothing."""
         await self._delete("/v1/keys/{}", key_id)
 
     @call
@@ -571,7 +571,7 @@ class ClientCalls(Exchange):
     async def _begin_comparison(
         self, first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
     ) -> UnfinishedComparison:
-        """The second spec takes the fields that it omits from the first."""
+        """Queue the comparison. Fields that the second spec omits are taken from the first."""
         specs: list[JsonValue] = [spec_document(spec, exclude_unset=True) for spec in (first, second)]
         return await self._post(UnfinishedComparison, "/v1/comparisons", json={"specs": specs, **options}, **once(key))
 
@@ -585,5 +585,5 @@ def _is_alive(response: httpx.Response) -> bool:
 
 
 def _between(created_after: Time, created_before: Time, **filters: Filter) -> dict[str, str]:
-    """The query of a route of results."""
+    """The query of a request for results."""
     return query(**filters, **{"from": created_after, "to": created_before})

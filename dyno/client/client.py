@@ -20,8 +20,8 @@ class Client(ClientCalls, Blocking):
     """A blocking client with one connection pool and an API key. Use it as a context manager.
 
     `url` defaults to `DYNO_URL`, then to this host; `key` defaults to `DYNO_API_KEY`. The client retries a submit while
-    the service is away. All tries have one idempotency key, so they create one job at most. The client calls `away`
-    with the error each time a call starts to wait for the service.
+    the service is away. All tries have the same idempotency key, so they create one job at most. Each time a call
+    starts to wait for the service, the client calls `away` with the error.
     """
 
     def __enter__(self) -> Self:
@@ -55,7 +55,7 @@ class Client(ClientCalls, Blocking):
 
 
 class AsyncClient(ClientCalls, Awaited):
-    """The same client for asyncio: await each call, read events by `async for`, use it as an async context manager.
+    """The same client for asyncio: await each call, read events with `async for`, and use `async with`.
 
     The callbacks `progress` and `away` must not block.
     """
@@ -92,7 +92,7 @@ class AsyncClient(ClientCalls, Awaited):
 class AttemptClient(Client):
     """A client that sends an attempt's token in place of an API key.
 
-    The token permits storing files of its job, and downloading files of another job that its job starts from.
+    The token permits storing files of the attempt's job, and downloading the weights from which this job starts.
     """
 
     def __init__(self, url: str, job_id: str, token: str, *, timeout_s: float = 10.0) -> None:

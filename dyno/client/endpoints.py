@@ -1,6 +1,6 @@
-"""Requests for the API and responses from it, as far as more than one value makes them: paths, pages, exports, polls.
+"""Build requests to the API and read its responses, where this takes more than a path and a model.
 
-Ids are quoted, so each stays one segment of a path.
+Ids are quoted, so that each stays one segment of a path.
 """
 
 import secrets
@@ -22,13 +22,13 @@ from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport, Resul
 from dyno.models.spec import Spec
 from dyno.models.sweep import Sweep
 
-ALIVE_S = 2.0  # /livez needs no other service, so Dyno answers sooner
-LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
+ALIVE_S = 2.0  # /livez needs no other service, so Dyno responds sooner
+LONG_POLL_S = 20  # below the API's limit of 60 s, so that proxies with a limit of 30 s don't end the request
 SILENT_S = 45.0  # the service sends a comment into a stream of events every 15 s
 EXPORT_S = 60.0  # for each piece of a page of exported results
-EXPORTED_JOBS = 50  # of one page: about 5 MB with all samples
-IMPORT_BYTES = 2**20  # of one request, unless a single line is longer
-PLOT_S = 60.0  # the service draws one plot after the other
+EXPORTED_JOBS = 50  # per page: about 5 MB with all samples
+IMPORT_BYTES = 2**20  # per request, unless a single line is longer
+PLOT_S = 60.0  # the service draws plots one at a time
 UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
 LOG_TIMEOUT = httpx.Timeout(10.0, read=None)  # a runner may print nothing
 DEFAULT_LIMIT = 50
@@ -40,7 +40,7 @@ Filter = str | datetime | bool | None
 
 
 def path_segment(name: str) -> str:
-    """Quote `name` as one path segment. HTTPX resolves `..`, so a name of dots only has its dots quoted too."""
+    """Quote `name` as one path segment. HTTPX resolves `..`, so dots are quoted in a name of only dots."""
     quoted = quote(name, safe="")
     return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
 
@@ -78,7 +78,7 @@ class ListPage(Stored, Generic[T]):
 
     @property
     def size(self) -> int:
-        """How much of the list's limit the page uses."""
+        """The number of items in this page, as the list's limit counts them."""
         return len(self.data)
 
 
@@ -123,14 +123,14 @@ def read_cordoned_away(response: httpx.Response) -> list[AwayDevice]:
 
 
 class Poll(NamedTuple):
-    """What a long poll found: the job, None if a proxy ended the request, and the pause that the service asks for."""
+    """The response to a long poll: the job (None if a proxy ended the request), and the pause before the next poll."""
 
     job: Job | None
     pause_s: float = 0.0
 
 
 def next_version(now: Job) -> Request[Poll]:
-    """The job at its next version, or after the long poll."""
+    """Request the job's next version; the response has `now` again if nothing changed during the long poll."""
 
     def read(response: httpx.Response) -> Poll:
         if response.status_code == httpx.codes.GATEWAY_TIMEOUT:
@@ -145,19 +145,19 @@ def next_version(now: Job) -> Request[Poll]:
 
 
 def next_sweep_look_s(now: Sweep) -> float:
-    """Seconds until the next look at a sweep that runs: a twentieth of the time left, from 1 s to 5 s."""
+    """Seconds until the next poll of a running sweep: a twentieth of the time left, from 1 s to 5 s."""
     return min(max(1.0, (now.eta_s or 0.0) / 20), 5.0)
 
 
 def events(job_id: str | None, after: str | None) -> Request[None]:
-    """The stream of a job's events, or of all, after the event `after`."""
+    """Request the events after `after` as a stream, of one job or (None) of all jobs."""
     of_job = ("/v1/events",) if job_id is None else ("/v1/jobs/{}/events", job_id)
     headers = {"Last-Event-ID": after} if after else None
     return request("GET", check_stream, *of_job, headers=headers, timeout=SILENT_S)
 
 
 def import_requests(lines: Iterable[str], source: str | None) -> Iterator[Request[ImportReport]]:
-    """The requests that import the lines, as many lines in each as the service takes. Blank lines are left out."""
+    """The requests that import the lines. Each has as many lines as the service accepts, without blank lines."""
     batch, size, first = list[str](), 0, 1
     for number, line in enumerate(lines, 1):
         if batch and (len(batch) == MAX_LINES or size + len(line) > IMPORT_BYTES):
@@ -174,7 +174,7 @@ def import_requests(lines: Iterable[str], source: str | None) -> Iterator[Reques
 
 
 def _import(lines: Iterable[str], first: int, source: str | None) -> Request[ImportReport]:
-    """May be sent again: a second import of a result changes nothing."""
+    """An import request. It may be sent again, since a second import of a result changes nothing."""
     return request(
         "POST",
         partial(read_model, ImportReport),

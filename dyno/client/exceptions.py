@@ -11,7 +11,7 @@ from dyno.models.job import Job
 class ServerUnreachable(DynoError):
     """The URL sent no response, or a response that doesn't come from Dyno.
 
-    `status` and `retry_after_s` are as in Refused, and None without a response.
+    `status` and `retry_after_s` have the same meaning as in Refused; both are None without a response.
     """
 
     code = "server-unreachable"
@@ -28,9 +28,9 @@ class ConnectionBroken(ServerUnreachable):
 
 
 class Refused(DynoError):
-    """The service answered with a problem document (RFC 9457), which is in `problem`.
+    """The service responded with a problem document (RFC 9457), which is in `problem`.
 
-    `status` is the response's. `retry_after_s`: when to retry, in seconds, or None if the response doesn't say.
+    `status` is the status of the response. `retry_after_s`: seconds until a retry; None if the response doesn't say.
     """
 
     code = "refused"

@@ -1,7 +1,7 @@
-"""How both clients carry out a call, which is a coroutine: `AsyncClient` has it as it is, `Client` runs it to its end.
+"""How both clients carry out calls, which are coroutines: `AsyncClient` returns a coroutine, `Client` its result.
 
 The coroutines of a blocking client never suspend, since it sends, reads and pauses by blocking. So it needs no event
-loop, and works in a thread that has one, such as a notebook's.
+loop, and works even in a thread with a running event loop, such as a notebook's.
 """
 
 import inspect
@@ -41,7 +41,7 @@ OnProgress = Callable[[Job], None]
 
 
 def run(awaitable: Awaitable[T]) -> T:
-    """The result of a coroutine that never suspends."""
+    """Run a coroutine that never suspends, and return its result."""
     try:
         awaitable.__await__().send(None)
     except StopIteration as ended:
@@ -51,7 +51,7 @@ def run(awaitable: Awaitable[T]) -> T:
 
 
 def iterate(items: Any) -> Iterator[Any]:
-    """The items of an async generator that never suspends. It is closed where the iteration ends."""
+    """The items of an async generator that never suspends. The generator is closed when the iteration ends."""
     try:
         while True:
             try:
@@ -64,7 +64,7 @@ def iterate(items: Any) -> Iterator[Any]:
 
 
 class call(Generic[P, T]):
-    """A coroutine method. Clients that block return its result."""
+    """A coroutine method. In a blocking client, the method returns the coroutine's result."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
         self.method = method
@@ -76,7 +76,7 @@ class call(Generic[P, T]):
     @overload
     def __get__(self, client: None, kind: type) -> Callable[..., Any]: ...
     def __get__(self, client: Any, kind: type) -> Any:
-        return self.method  # of the class that declares it: clients have functions
+        return self.method  # accessed on the class that declares it; clients have plain functions
 
     def blocking(self) -> Callable[..., T]:
         @wraps(self.method)
@@ -87,7 +87,7 @@ class call(Generic[P, T]):
 
 
 class stream(Generic[P, T]):
-    """A method that is an async generator. Clients that block return an iterator."""
+    """An async generator method. In a blocking client, the method returns an iterator."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> None:
         self.method = method
@@ -114,21 +114,21 @@ class stream(Generic[P, T]):
 
 
 class Blocking:
-    """Makes a class that inherits calls a client that blocks."""
+    """Base of a blocking client: defines the calls that the class inherits as blocking functions."""
 
     def __init_subclass__(cls) -> None:
         _define(cls, lambda declared: declared.blocking())
 
 
 class Awaited:
-    """Makes a class that inherits calls a client for asyncio."""
+    """Base of a client for asyncio: defines the calls that the class inherits as coroutine functions."""
 
     def __init_subclass__(cls) -> None:
         _define(cls, lambda declared: declared.method)
 
 
 def _define(client: type, make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Give the class a function for each call that it inherits, which `help`, mocks and `inspect` can read."""
+    """Define a plain function for each inherited call, so that `help`, mocks and `inspect` work."""
     declared = {name: item for base in reversed(client.__mro__) for name, item in vars(base).items()}
     for name, item in declared.items():
         if isinstance(item, call | stream):
@@ -136,9 +136,9 @@ def _define(client: type, make: Callable[[Any], Callable[..., Any]]) -> None:
 
 
 class Exchange(ABC):
-    """Sends requests, again as their policies say, and follows pages and jobs.
+    """Sends requests, retries them by their policies, reads all pages of lists, and waits for jobs.
 
-    A client adds how it connects, sends, reads and pauses: by blocking, or for asyncio.
+    Subclasses implement connecting, sending, reading and pausing: blocking, or for asyncio.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Exchange(ABC):
 
     @abstractmethod
     async def _exchange(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        """Send a request; with `stream`, the body is read later."""
+        """Send a request. With `stream`, the caller reads the body later."""
 
     @abstractmethod
     async def _read(self, response: httpx.Response) -> None:
@@ -173,7 +173,7 @@ class Exchange(ABC):
         """Wait between two tries."""
 
     async def _send(self, request: Request[T]) -> T:
-        """Send the request, again as its policy says, and read the response."""
+        """Send the request, with retries by its policy, and read the response."""
         retries = Retries(request.retry, self._away)
         while True:
             try:
@@ -186,7 +186,7 @@ class Exchange(ABC):
 
     @asynccontextmanager
     async def _open(self, request: Request[None]) -> AsyncIterator[httpx.Response]:
-        """Send the request once, and check the response, whose body is yet to be read."""
+        """Send the request once, and check the response. The caller reads its body."""
         with http_errors(self.url):
             response = await self._exchange(request.build(self._http), stream=True)
             try:
@@ -222,7 +222,7 @@ class Exchange(ABC):
     async def _pages(
         self, first: Request[ListPage[T]], limit: int | None = None, page_size: int | None = None
     ) -> AsyncIterator[list[T]]:
-        """The first `limit` items (None: all), page by page. Any page may be short."""
+        """The first `limit` items (None: all), page by page. Any page may have fewer items than requested."""
         most, cursor = page_size or endpoints.MAX_PAGE_SIZE, dict[str, str]()
         while True:
             size = most if limit is None else min(most, limit)
@@ -255,7 +255,7 @@ class Exchange(ABC):
 
 
 def _headers(key: str | None) -> dict[str, str]:
-    """Raises WrongSettings for an invalid key, without showing the key."""
+    """The headers of every request. Raises WrongSettings for an invalid key, without showing the key."""
     key = (key or os.environ.get("DYNO_API_KEY") or "").strip()
     if not (key.isascii() and key.isprintable()):
         raise WrongSettings("invalid API key (DYNO_API_KEY or the argument): use printable ASCII characters only")

@@ -59,7 +59,7 @@ def check_stream(response: httpx.Response) -> None:
 
 
 def retry_after_s(response: httpx.Response) -> float | None:
-    """The Retry-After header in seconds; it may also be a date. None without the header."""
+    """The Retry-After header in seconds, even if the header is a date. None without the header."""
     text = response.headers.get("Retry-After", "")
     if text.isascii() and text.isdigit():
         return float(text)
@@ -83,18 +83,18 @@ def _not_from_dyno(response: httpx.Response, how: str) -> ServerUnreachable:
 
 @contextmanager
 def http_errors(url: str) -> Iterator[None]:
-    """Raise ConnectionBroken in place of HTTPX's errors in the block, which talks to `url`."""
+    """Raise ConnectionBroken in place of HTTPX's errors. The block sends requests to `url`."""
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ConnectionBroken(f"{url}: {error or type(error).__name__}") from error
 
 
-SUBMIT_TRIES = 5  # 0.5, 1, 2 and 4 s apart, which is enough for a service that restarts
-PATIENCE_S = 60.0  # how long a call retries; the job runs on while the service restarts
+SUBMIT_TRIES = 5  # 0.5, 1, 2 and 4 s apart: enough time for a restart of the service
+PATIENCE_S = 60.0  # how long a call retries; jobs continue during a restart of the service
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 CONNECT_RETRIES = 1  # after the first attempt
-UNAVAILABLE = (502, 503, 504)  # proxies send these too
+UNAVAILABLE = (502, 503, 504)  # proxies also send these
 OnRetry = Callable[[Refused | ServerUnreachable], None]
 
 
@@ -109,7 +109,7 @@ def is_transient(error: Refused | ServerUnreachable) -> bool:
 
 
 class RetryPolicy(NamedTuple):
-    """How often to send a request, and after which errors. Pauses double up to the longest one."""
+    """How often to send a request, and after which errors. Pauses double up to `longest_pause_s`."""
 
     tries: float
     is_retryable: Callable[[Refused | ServerUnreachable], bool]
@@ -122,7 +122,7 @@ PATIENT = RetryPolicy(math.inf, is_transient)
 
 
 class Retries:
-    """The retries of one call: for a minute at most, and never before the time that Retry-After asks for.
+    """The retries of one call, for a minute at most. A retry never comes before the time in Retry-After.
 
     Calls `away` before the first pause.
     """
@@ -148,7 +148,7 @@ class Retries:
 
 @dataclass(frozen=True)
 class Request(Generic[T_co]):
-    """What to send, how to read the response, and when to retry."""
+    """A request with the function that reads its response, and its policy for retries."""
 
     method: str
     path: str

@@ -1,7 +1,7 @@
-"""Streams of both clients: Server-Sent Events, resumed over new connections, live logs, and downloads.
+"""Streams of both clients: Server-Sent Events that resume after a reconnect, live logs, and downloads.
 
-A connection may break at any byte. `SseParser` yields complete messages only. After a reconnect, the service sends all
-messages after the last id again.
+A connection may break at any byte. `SseParser` yields only complete messages. After a reconnect, the service sends all
+messages that follow the last complete one.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ class SseMessage(NamedTuple):
 
 
 class SseParser:
-    """Parses one connection's bytes, piece by piece, and yields complete messages only.
+    """Parses one connection's bytes, piece by piece, and yields only complete messages.
 
-    If the connection breaks amid a message, the service sends the message again after a reconnect with the last id.
+    If the connection breaks within a message, the service sends this message again after the reconnect.
     """
 
     def __init__(self) -> None:
@@ -56,13 +56,13 @@ class SseParser:
                 self._found.setdefault(name, []).append(value.removeprefix(" "))
 
     def _lines(self, piece: bytes) -> Iterator[str]:
-        """Split at line feeds only, since a runner's output may contain other line separators."""
+        """The complete lines. Split at line feeds only, since a runner's output may contain other line separators."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         yield from (line.removesuffix(b"\r").decode(errors="replace") for line in lines)
 
 
 def parse_event(message: SseMessage) -> AnyEvent | None:
-    """The event of a message, or None for an empty message or a kind that this version doesn't know.
+    """The event in a message; None for an empty message, or for a kind of event that this version doesn't know.
 
     Raises ServerUnreachable if the data can't be parsed.
     """
@@ -78,11 +78,11 @@ RETRY_S = 0.5
 
 
 class EventFollower:
-    """A reader's position in the stream of a job's events, or of all. It yields each event after `after` once."""
+    """A position in the stream of one job's events or all jobs' events. Yields each event after `after` once."""
 
     def __init__(self, job_id: str | None, after: str | None) -> None:
         self._job_id, self._after = job_id, after
-        self._retries: Retries | None = None  # since the last message
+        self._retries: Retries | None = None  # retries since the last message
         self._messages = SseParser()
         self.ended, self.pause_s = False, RETRY_S
 
@@ -103,13 +103,13 @@ class EventFollower:
                 yield event
 
     def broke(self, error: Refused | ServerUnreachable) -> None:
-        """Raises the error unless it is transient and a retry is possible within a minute of the first failure."""
+        """Call it after a failure. Raises the error unless a retry is possible within a minute of the first failure."""
         self._retries = self._retries or Retries(PATIENT._replace(longest_pause_s=RETRY_S))
         self.pause_s = self._retries.pause_s(error)
 
 
 def check_done(job: Job) -> None:
-    """Raises ServerUnreachable if the job isn't done: the service also ends a stream when it stops itself."""
+    """Raises ServerUnreachable if the job isn't done: the service also ends streams when it shuts down."""
     if not job.done:
         raise ServerUnreachable(
             f"the service ended the log stream of {job.id} before the job was done; follow it again"
@@ -118,8 +118,8 @@ def check_done(job: Job) -> None:
 
 @contextmanager
 def checked_file(job_id: str, artifact: Artifact, to: Path) -> Iterator[Callable[[bytes], None]]:
-    """A function that writes to the file `to`, which exists only after all bytes were written and their SHA-256 is the
-    listed one. Raises DownloadDamaged otherwise.
+    """A function that writes the pieces of the artifact. After the block, the file `to` exists if the SHA-256 of all
+    bytes is the listed one; otherwise DownloadDamaged is raised.
     """
     unchecked, digest = to.with_name(f"{to.name}.part"), hashlib.sha256()
     try:

@@ -1,4 +1,4 @@
-"""Advice: which device does most of a workload per second, per joule and per unit of currency, and by which results."""
+"""The page of advice: which device does most work per second, per joule and per unit of currency, with the results."""
 
 import json
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ async def show(request: Request, state: StateDep, caller: CallerDep) -> Response
 
 
 async def _advice(state: State, given: Mapping[str, str]) -> dict[str, Any]:
-    """What the page shows of the advice, or what is wrong with the query."""
+    """The advice for the template, or the errors of the query."""
     try:
         params = as_spec({name: text for name, text in given.items() if name.startswith("params.")}).get("params", {})
         chosen = {name: given[name] for name in ("workload", "framework", "metric") if name in given}

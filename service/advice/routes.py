@@ -27,7 +27,7 @@ from service.state import State
 
 router = APIRouter(prefix="/v1/advice", tags=["results"])
 
-MOST_RESULTS = 500  # of one request, which takes 0.1 s
+MOST_RESULTS = 500  # read for one request, in 0.1 s
 _PAGE = 100
 
 
@@ -51,7 +51,7 @@ class _Asked:
     metric: str
 
     def is_of(self, spec: Spec) -> bool:
-        """Whether a job of that spec did the same amount of work in the same way."""
+        """Whether a job of `spec` did the same amount of work in the same way."""
         requested, workload = self.resolved.spec, self.resolved.workload
         if isinstance(spec, InterleavedSpec) or (spec.framework, spec.replicas) != (
             requested.framework,
@@ -60,7 +60,7 @@ class _Asked:
             return False
         try:
             filled = fill_defaults(spec, validate_params(workload, spec.params, spec.replicas, spec.framework))
-        except InvalidSpec:  # of another version
+        except InvalidSpec:  # another version accepted this spec
             return False
         free = workload.params.how | workload.untimed_for(self.metric)
         return not any(
@@ -84,10 +84,10 @@ class _Asked:
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(state: dependencies.StateDep, filters: Annotated[AdviceFilter, Query()]) -> Advice:
-    """Rank the devices that are up by their newest comparable results of a spec, and say where results are missing.
+    """Rank the live devices by their newest comparable results of a spec, and say where results are missing.
 
-    `best` of a ranking has the devices that can't be told apart from the first. Without an interval, the value alone
-    ranks a device. Prices are those of `DYNO_PRICES`.
+    `best` of a ranking lists the first device and those that may be as good, by their intervals. A device without an
+    interval is ranked by its value alone. Prices come from `DYNO_PRICES`.
     """
     query = _asked(state, filters)
     candidates, read, has_more = await _candidates(state, query)
@@ -141,11 +141,11 @@ def _asked(state: State, filters: AdviceFilter) -> _Asked:
     return _Asked(resolved, given, metric)
 
 
-_Candidates = dict[str, list[tuple[Job, ResultSummary]]]  # by device, with its host
+_Candidates = dict[str, list[tuple[Job, ResultSummary]]]  # key: the device's full id
 
 
 async def _candidates(state: State, query: _Asked) -> tuple[_Candidates, int, bool]:
-    """The newest results of the spec, the number of results looked at, and whether older results exist."""
+    """The newest results of the spec, the number of results that were read, and whether older results exist."""
     candidates, read, cursor = _Candidates(), 0, None
     while read < MOST_RESULTS:
         workload = query.resolved.spec.workload
@@ -177,14 +177,14 @@ async def _chosen(
             continue
         try:
             result = await state.jobs.result(job.id)
-        except (UnknownJob, NoResult):  # it has expired since
+        except (UnknownJob, NoResult):  # the job has expired meanwhile
             continue
         return device_advice.DeviceResult(device, job, result, _price(state, device))
     return NotRanked(device=name, reason=reason, run=query.command(name))
 
 
 def _faults(device: DeviceStatus, job: Job, summary: ResultSummary, metric: str) -> Iterator[str]:
-    """Why a result says nothing about the device as it is."""
+    """Reasons not to rank the device by this result."""
     if summary.verdict is Verdict.UNTRUSTED:
         codes = ", ".join(warning.code for warning in summary.warnings if warning.severity == "A")
         yield f"{job.id} is untrusted" + (f" ({codes})" if codes else "")

@@ -59,9 +59,9 @@ async def save(
     saved: BaselinesDep,
     response: Response,
 ) -> Baseline:
-    """Save a copy of a job's figure, or a limit, under a name of your key. It replaces an earlier one of the name.
+    """Save a copy of a job's figure, or a limit, under a name of your key. Replaces your key's baseline of this name.
 
-    Jobs that name the baseline keep the one that they were submitted with.
+    Jobs that name the baseline keep the version that they were submitted with.
     """
     baseline, is_new = await save_baseline(state, saved, name, new)
     if is_new:
@@ -99,7 +99,7 @@ async def _figure(name: str, new: NewBaseline, state: State, saved: Baselines) -
     headline, sampled = None, set[str]()
     try:
         of = resolve(job.spec, state.workloads)
-    except (errors.UnknownWorkload, errors.InvalidSpec):  # another version ran it: a figure without a series
+    except (errors.UnknownWorkload, errors.InvalidSpec):  # another version ran the job: save without a series
         pass
     else:
         headline = peers.headline(result, of.spec, of.params)
@@ -126,7 +126,7 @@ def _wrong_job(code: str, detail: str) -> errors.InvalidBaseline:
 @router.get("", operation_id="listBaselines", summary="List baselines")
 @auth.requires(auth.READ, auth.OWN)
 async def browse(saved: BaselinesDep) -> BaselineList:
-    """List your key's baselines by name. An admin's list has those of all keys."""
+    """List your key's baselines by name. For an admin's key, list the baselines of all keys."""
     return BaselineList(data=await saved.list())
 
 
@@ -138,7 +138,7 @@ async def browse(saved: BaselinesDep) -> BaselineList:
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(name: Name, saved: BaselinesDep) -> Baseline:
-    """Read a baseline. An admin gets its own, or else that of another key."""
+    """Read a baseline. If an admin's key has none of this name, it gets another key's."""
     return await saved.get(name)
 
 
@@ -151,5 +151,5 @@ async def show(name: Name, saved: BaselinesDep) -> Baseline:
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def delete(name: Name, saved: BaselinesDep) -> None:
-    """Delete a baseline of your key. Jobs that name it are still judged: they keep a copy."""
+    """Delete a baseline of your key. Jobs that name it are still compared with it: they keep a copy."""
     await saved.delete(name)

@@ -1,4 +1,4 @@
-"""Comparisons in words, pictures and tables: of the results that the address names, or stored earlier."""
+"""Comparisons in words, pictures and tables: new ones of the results in the URL, or stored ones."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -40,7 +40,7 @@ async def show(
     base: str = "",
     metric: str = "",
 ) -> Response:
-    """Compare the jobs of the query. With fewer than two, lead to the list in which to choose them."""
+    """Compare the jobs of the query. With fewer than two jobs, redirect to the list in which to choose them."""
     if len(job) < 2:
         return see_other(f"/jobs?{urlencode([('status', Status.SUCCEEDED), *(('compare', job_id) for job_id in job)])}")
     given = {"jobs": job, "base": base or 0, "metric": metric or None}
@@ -54,14 +54,14 @@ async def show(
 @router.get("/comparisons/{comparison_id}")
 @requires(READ, OWN)
 async def show_stored(request: Request, state: StateDep, caller: CallerDep, stored: Found) -> Response:
-    """A stored comparison, or the page of the job that still makes it."""
+    """A stored comparison, or a redirect to the page of the job that still runs its specs."""
     if isinstance(stored, UnfinishedComparison):
         return see_other(f"/jobs/{stored.job}")
     return page(request, caller, "compare.html", await comparison_context(stored, state), file_name=stored.id)
 
 
 async def comparison_context(comparison: Comparison, state: State) -> dict[str, Any]:
-    """What the template of a comparison needs."""
+    """The context of a comparison's template."""
     names = result_names(comparison)
     rows = list(zip(comparison.results, names, strict=True))
     summaries = await read_result_summaries(

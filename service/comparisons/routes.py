@@ -87,7 +87,7 @@ async def create(
 ) -> Comparison | Response:
     """Compare results with one of them, or run two specs in turns on one device and compare their results.
 
-    Whatever differs is in `differences`. Only results without a shared metric are refused (`not-comparable`).
+    `differences` lists what else differs. Only results without a shared metric are refused (`not-comparable`).
     A comparison is kept as long as its jobs. `Idempotency-Key` only affects requests with two specs.
     """
     if isinstance(body, validation.ComparisonRequest):
@@ -109,7 +109,7 @@ async def _begun(request: validation.ComparisonRequest, state: State, idempotenc
 
 
 async def compare_results_of(request: CompareResults, state: State) -> Comparison:
-    """The comparison, which isn't stored."""
+    """Make the comparison without storing it."""
     entries = [
         ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in request.jobs
     ]
@@ -125,7 +125,7 @@ def _compared(request: CompareResults, entries: Sequence[ComparisonEntry], workl
 async def _found(
     comparison_id: str, state: dependencies.StateDep, comparisons: ComparisonsDep
 ) -> Comparison | UnfinishedComparison:
-    """The stored comparison of results, or the comparison of two specs, made from their job."""
+    """The stored comparison of results, or the comparison that the job of two specs made."""
     try:
         return await comparisons.get(comparison_id)
     except UnknownComparison as unknown:
@@ -152,7 +152,7 @@ Found = Annotated[Comparison | UnfinishedComparison, Depends(_found)]
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(stored: Found) -> Comparison | UnfinishedComparison:
-    """Read a comparison. Later results don't change it. While two specs still run, it has their job's progress."""
+    """Read a comparison. Later results don't change it. While two specs still run, the response has their progress."""
     return stored
 
 
@@ -178,8 +178,8 @@ async def draw(stored: Found) -> Response:
         raise kind(f"{stored.id} is {stored.status} and has no results to draw")
     headers = {
         "Cache-Control": "private, max-age=3600",
-        "Vary": "Authorization",  # else a browser would show one key's chart to the next key
-        **middleware.SANDBOXED_PICTURE,  # it has device names, which are foreign text
+        "Vary": "Authorization",  # otherwise a browser's cache would show one key's chart to the next key
+        **middleware.SANDBOXED_PICTURE,  # the names of devices are foreign text
     }
     picture = several.comparison(stored, names_with_devices(stored))
     return Response(picture.svg(), media_type="image/svg+xml", headers=headers)

@@ -1,1 +1,1 @@
-"""The dashboard: HTML pages for people, rendered here. They show the same facts with and without JavaScript."""
+"""The dashboard: HTML pages that the service renders. They show the same facts with and without JavaScript."""

@@ -1,4 +1,4 @@
-"""Read forms that a page sent, and turn one into a spec.
+"""Read the forms that pages send, and turn them into specs.
 
 A field's name is its path in the spec: `params.batch_size`, `measure.processes`. A text that is JSON is read as JSON.
 A form that creates something has a random hidden field, so that sending it twice creates only one.
@@ -20,7 +20,7 @@ from service.problems import MalformedBody
 FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 500
 _FORM_KEY = "form_key"
-_NOT_OF_SPEC = (_FORM_KEY, "schedule")  # first parts of other fields of the forms
+_NOT_OF_SPEC = (_FORM_KEY, "schedule")  # first parts of the names of fields outside the spec
 
 
 async def read_form(request: Request, settings: Settings) -> dict[str, str]:
@@ -33,7 +33,7 @@ async def read_form(request: Request, settings: Settings) -> dict[str, str]:
 
 
 def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:
-    """The spec that the fields describe. Raises InvalidSpec for a field that is below one with a value."""
+    """The spec that the fields describe. Raises InvalidSpec if a field has a value and its subfield has one, too."""
     document: dict[str, Any] = {}
     for path, text in fields.items():
         *parents, name = path.split(".")
@@ -57,7 +57,7 @@ def idempotency_key(fields: Mapping[str, str]) -> str | None:
 
 
 def beside_fields(errors: Iterable[FieldError]) -> dict[str, str]:
-    """What is wrong with each field of a form, by the field's name."""
+    """The errors of each field of a form, by the field's name."""
     wrong: dict[str, str] = {}
     for error in errors:
         name = error.pointer.strip("/").replace("/", ".")
@@ -66,13 +66,13 @@ def beside_fields(errors: Iterable[FieldError]) -> dict[str, str]:
 
 
 def _labels(text: str) -> dict[str, str]:
-    """`commit=abc, host=a` by name."""
+    """The labels in a text such as `commit=abc, host=a`."""
     pairs = (pair.partition("=") for pair in text.split(","))
     return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
 
 
 def as_value(text: str) -> Any:
-    """A text that is JSON as its value, else the text."""
+    """The value of a text that is JSON; for other texts, the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -80,6 +80,6 @@ def as_value(text: str) -> Any:
 
 
 def as_values(text: str) -> list[Any]:
-    """The values between commas. Those that are JSON are read as JSON, so that lists may have commas, too."""
+    """The values between the commas of `text`. JSON values are decoded, so that lists may contain commas, too."""
     values = as_value(f"[{text}]")
     return values if isinstance(values, list) else [as_value(item.strip()) for item in text.split(",") if item.strip()]

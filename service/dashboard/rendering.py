@@ -42,24 +42,24 @@ SIGNS = {"trusted": "✓", "indicative": "~", "untrusted": "✗"}
 
 
 def ago(moment: datetime | None) -> str:
-    """Such as `3 min ago`."""
+    """A text such as `3 min ago`."""
     if moment is None:
         return "never"
     return f"{format_duration(max(0.0, (datetime.now(UTC) - moment).total_seconds()))} ago"
 
 
 def as_text(value: object) -> str:
-    """A param as JSON, but text without quotes."""
+    """A param's value as JSON; strings without quotes."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def spec_text(spec: Spec | ResultSeries, params: Mapping[str, Any]) -> str:
-    """Such as `matmul n = 64, dtype = bfloat16`."""
+    """A text such as `matmul n = 64, dtype = bfloat16`."""
     return f"{spec.workload} {', '.join(f'{name} = {as_text(value)}' for name, value in params.items())}"
 
 
 def selector_text(device: DeviceSelector) -> str:
-    """The id, else the model, else the kind; `any` for all devices."""
+    """The selector's id, or its model, or its kind; `any` for all devices."""
     return device.id or model_name(device.model or "") or device.kind or "any"
 
 
@@ -79,7 +79,7 @@ def half_width(metric: Metric) -> str:
 
 
 def percent(share: float) -> str:
-    """Such as `81 %`, `9.5 %` or `0.12 %`."""
+    """A text such as `81 %`, `9.5 %` or `0.12 %`."""
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"
 
 
@@ -121,7 +121,7 @@ def page(
     *,
     file_name: str | None = None,
 ) -> Response:
-    """The page that `template` makes of `context`.
+    """Render `template` with `context` as a page.
 
     `?table=2.csv` responds with the second table of the page as a file. With `file_name`, `?file=1` responds with the
     page as one HTML file without forms, and `?picture=` with one of the context's `pictures` as SVG or PNG.
@@ -151,12 +151,12 @@ def page(
 
 
 def html(text: str | bytes, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
-    """A page that is rendered already."""
+    """The response for a page that is already rendered."""
     return HTMLResponse(text, status, {**_HEADERS, **headers})
 
 
 def _source(request: Request) -> dict[str, str]:
-    """Where a saved page is from. Its links lead to this origin."""
+    """The origin and the URL of a saved page. Links of the page lead to this origin."""
     origin = str(request.base_url)
     url = f"{origin.rstrip('/')}{_address(request)}"
     return {"origin": origin, "url": url, "by": f"Dyno {version('tensordyno')}"}
@@ -172,7 +172,7 @@ def _address(request: Request, **added: str) -> str:
 
 
 def see_other(path: str) -> Response:
-    """Go to `path` after a form was sent."""
+    """Redirect to `path`, for example after a form was sent."""
     return RedirectResponse(path, 303)
 
 
@@ -183,7 +183,7 @@ def unusual_params(workloads: Mapping[str, Workload], spec: Spec | ResultSeries)
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages. Without a key, where one is needed, it leads to the form for the key."""
+    """A route whose errors are pages. If a key is needed and missing, it redirects to the log-in form."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -202,8 +202,8 @@ class PageRoute(APIRoute):
 
 
 async def error_page(request: Request, error: Exception) -> Response:
-    """The problem that the API would respond, as a page."""
+    """The problem that the API would send, as a page."""
     response = await problems.respond(request, error)
     problem = json.loads(bytes(response.body))
-    caller = getattr(request.state, "caller", Caller())  # unset if the error came before `authorize` knew it
+    caller = getattr(request.state, "caller", Caller())  # unset if `authorize` hasn't found the caller
     return page(request, caller, "error.html", {"problem": problem}, response.status_code)

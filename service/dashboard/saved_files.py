@@ -1,4 +1,4 @@
-"""Pages, their pictures and their tables as files to send around."""
+"""Save pages, their pictures and their tables as files."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 from dyno import tables
 from dyno.charts.drawing import Picture
 
-TABLE_FORMATS = {"csv": "CSV", "json": "JSON", "md": "Markdown"}  # `csv` as in `?table=2.csv`
+TABLE_FORMATS = {"csv": "CSV", "json": "JSON", "md": "Markdown"}  # keys: suffixes, as in `?table=2.csv`
 
 
 @cache
@@ -23,7 +23,7 @@ def style_sheet() -> Markup:
 
 
 def attachment(name: str) -> dict[str, str]:
-    """The header of a response that a browser saves under this name."""
+    """The header that makes a browser save the response under this name."""
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
@@ -32,14 +32,14 @@ def _plain(text: object) -> str:
 
 
 def picture_file(pictures: Mapping[str, Picture | None], requested: str, name: str) -> Response | None:
-    """The picture `runs` as SVG, or `runs.png`; None if the page has no such picture."""
+    """The requested picture as a file, such as `runs` (SVG) or `runs.png`; None if the page has no such picture."""
     stem = requested.removesuffix(".png")
     picture = pictures.get(stem)
     if picture is None:
         return None
     if stem == requested:
         return Response(picture.svg(), 200, attachment(f"{name}-{stem}.svg"), "image/svg+xml")
-    # A generator runs in a thread: drawing takes some 100 ms.
+    # Starlette runs a generator in a thread, and drawing takes about 100 ms.
     return StreamingResponse(_png(picture), 200, attachment(f"{name}-{stem}.png"), "image/png")
 
 
@@ -50,7 +50,7 @@ def _png(picture: Picture) -> Iterator[bytes]:
 class PageTables:
     """Writes the cells of a page's tables, and keeps their texts for files.
 
-    A table has the columns of its cells. It leaves out cells of buttons, which templates write themselves.
+    A file has a column for each label. Templates write cells with buttons themselves, so files don't have those.
     """
 
     def __init__(self, ago: Callable[[datetime], str]) -> None:
@@ -70,10 +70,10 @@ class PageTables:
         time: datetime | None = None,
         caller: Callable[[], Markup] | None = None,
     ) -> Markup:
-        """A cell of the column `label`, with `value` or the block of a `call`. A label's second cell begins a row.
+        """A cell of the column `label`, with `value` or the block of a Jinja `call`. A repeated label begins a new row.
 
-        `text`: what a file has of the cell; necessary where the value has markup. `time`: shown as `value`, or as how
-        long ago it was.
+        `text`: the cell's content in a file; required if the value has markup. `time`: shown as `value`, or else as the
+        time since then.
         """
         shown = caller() if caller else escape(self._ago(time) if value is None and time else value)
         plain = time.isoformat() if time else shown.unescape() if text is None else _plain(text)

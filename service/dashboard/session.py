@@ -1,8 +1,8 @@
-"""Log in with an API key, and out. A session's cookie meets the same checks as the key's bearer token.
+"""Log in with an API key, and log out. A session's cookie passes the same checks as the key's bearer token.
 
 The cookie has a random id; Redis keeps its hash for twelve hours. Revoking the key ends its sessions. Scripts can't
-read the cookie, and it ends with the browser. A browser sends it with links from other sites, but a change that another
-origin requests is refused (`anonymous_access.check_origin`).
+read the cookie, and closing the browser deletes it. Links from other sites send it, too, but the service refuses
+changes that another origin requests (`anonymous_access.check_origin`).
 """
 
 from fastapi import APIRouter, Request, Response
@@ -20,7 +20,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 @router.get("/login")
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def form(request: Request, next: str = "/") -> Response:
-    """The form for the key, or what to do before the first key exists."""
+    """The form for the key, or instructions before the first key exists."""
     state: State = request.app.state.opened
     return await _form_page(request, state, _own_path(next))
 
@@ -28,7 +28,7 @@ async def form(request: Request, next: str = "/") -> Response:
 @router.post("/login")
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def log_in(request: Request) -> Response:
-    """Open a session, and go to the page that asked for the key."""
+    """Open a session, and redirect to the page that needed the key."""
     state: State = request.app.state.opened
     anonymous_access.check_origin(request, state.settings)
     given = await read_form(request, state.settings)

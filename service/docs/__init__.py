@@ -1,6 +1,6 @@
 """The API document as a page, Swagger UI, and the docs as a site. This host serves both completely.
 
-`make site` builds the site into `service/guide`; without it, a text says so.
+`make site` builds the site into `service/guide`. Without the site, a text says how to build it.
 """
 
 import base64
@@ -19,7 +19,7 @@ from service.static_files import MEDIA_TYPES, StaticFile, file_response, read_fi
 
 router = APIRouter(include_in_schema=False)
 
-# The page may run scripts of this origin and send requests to it, and nothing else.
+# The page may only run scripts of this origin and send requests to it.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -34,7 +34,7 @@ _INLINE = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 @cache
 def assets() -> Mapping[str, StaticFile]:
-    """All files by name: 1.7 MB, read once."""
+    """All files by name. They have 1.7 MB and are read once."""
     ours = (_OURS / name for name in ("page.js", "page.css"))
     return read_files((*ours, *(_SWAGGER_UI / name for name in ("swagger-ui-bundle.js", "swagger-ui.css"))))
 
@@ -49,14 +49,14 @@ async def page() -> Response:
 
 @cache
 def guide_files() -> Mapping[str, StaticFile]:
-    """All files by their path in the site: 4 MB, read once."""
+    """All files by their path in the site. They have 4 MB and are read once."""
     paths = [path for path in GUIDE.rglob("*.*") if path.suffix[1:] in MEDIA_TYPES]
     return {str(path.relative_to(GUIDE)): read_file(path) for path in paths}
 
 
 @cache
 def _guide_policy(page: bytes) -> str:
-    """`PAGE_POLICY`, and the scripts that the page itself contains, by their hashes."""
+    """`PAGE_POLICY` that also allows the inline scripts of `page`, by their hashes."""
     digests = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _INLINE.findall(page))
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return PAGE_POLICY.replace("script-src 'self'", f"worker-src 'self'; script-src 'self' {hashes}".rstrip())
@@ -65,7 +65,7 @@ def _guide_policy(page: bytes) -> str:
 @router.get("/docs/guide")
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def guide_entrance() -> Response:
-    """The links of the site are relative to its folder."""
+    """Redirect to the folder of the site: the site's links are relative to it."""
     return RedirectResponse("guide/", 303)
 
 

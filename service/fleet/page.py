@@ -23,7 +23,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 @router.get("/fleet")
 @requires(READ, OWN)
 async def show(request: Request, state: StateDep, caller: CallerDep) -> Response:
-    """All live devices and workers, and cordoned devices that are away."""
+    """All live devices and workers, and cordoned devices without a live worker."""
     context = {
         "devices": await fleet_routes.devices(state),
         "workers": await fleet_routes.workers(state),
@@ -59,7 +59,7 @@ async def keys(request: Request, state: StateDep, caller: CallerDep) -> Response
 @router.post("/keys")
 @requires(ADMIN, EVERYBODYS)
 async def create_key(request: Request, state: StateDep, caller: CallerDep) -> Response:
-    """Create a key, and show its secret this once."""
+    """Create a key, and show its secret, for the only time."""
     given: dict[str, Any] = await read_form(request, state.settings)
     if "expires_in_s" in given:
         given["expires_in_s"] = as_value(given["expires_in_s"])
@@ -103,7 +103,7 @@ def limits_in_words(key: ApiKey) -> str:
 @router.get("/keys/{key_id}/revoke")
 @requires(ADMIN, EVERYBODYS)
 async def confirm_revoke(request: Request, key_id: key_routes.KeyId, state: StateDep, caller: CallerDep) -> Response:
-    """Ask before the key is revoked, which can't be undone."""
+    """Ask for confirmation, since a revoked key can't be restored."""
     key = next((api_key for api_key in await state.keys.list() if api_key.id == key_id), None)
     if key is None:
         raise UnknownKey(f'there is no key "{key_id[:64]}"')

@@ -21,7 +21,7 @@ DeviceName = Annotated[str, Path(description="With its host, as in `cpu:0-1@host
 @router.get("/devices", operation_id="listDevices", summary="List devices")
 @auth.requires(auth.READ, auth.EVERYBODYS)
 async def devices(state: dependencies.StateDep) -> DeviceList:
-    """List the devices of all live workers with their states, and the names of cordoned devices without one."""
+    """List the devices of all live workers with their states, and the names of cordoned devices that are away."""
     live = await fleet.devices(state.client, state.settings)
     cordoned = await fleet.cordoned(state.client, state.settings)
     return DeviceList(data=live, cordoned_away=sorted(cordoned - {device.full_id for device in live}))

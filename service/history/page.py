@@ -20,8 +20,8 @@ from service.history import result_history
 router = APIRouter(prefix="/history", include_in_schema=False, route_class=PageRoute)
 
 FILTERS = ("workload", "device", "label", "metric", "cursor")
-MOST_SERIES = 24  # of a page, those with the newest results
-MOST_RESULTS = 250  # of a page, which takes about 70 ms with one series
+MOST_SERIES = 24  # on a page: the series with the newest results
+MOST_RESULTS = 250  # on a page; takes about 70 ms with one series
 
 
 @router.get("")
@@ -65,7 +65,7 @@ async def show(
 
 
 def _lines(series: ResultSeries, saved: Iterable[Baseline]) -> dict[str, float]:
-    """The values of the baselines whose jobs are points of the series, by name."""
+    """The values of baselines by name, for those whose jobs are points of the series."""
     values = {point.job: point.adjusted_value or point.value for point in series.points}
     return {
         baseline.name: values[baseline.job]

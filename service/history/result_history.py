@@ -1,9 +1,9 @@
 """Read the history of results, and rerun the jobs of new alarms.
 
-Every `alarms_every_s`, one of all API processes looks at each spec and device with new results. For an alarm without a
-rerun, it submits the job again, on the same device and with low priority. The rerun counts against no limit of the
-job's key. The submit's idempotency key is made from the job, and the first record of a rerun stays. So an alarm has one
-rerun even if a process dies in between or several processes look at once.
+Every `alarms_every_s`, one of all API processes checks each spec and device with new results. For an alarm without a
+rerun, it submits the job again, on the same device and with low priority. The limits of the job's key don't apply to
+the rerun. The submit's idempotency key is made from the job, and a later rerun doesn't replace the recorded one. So an
+alarm has one rerun even if a process dies during the check or several processes check at once.
 """
 
 import json
@@ -29,10 +29,10 @@ from dyno.store.stored_results import read_result_summaries
 from service import submission, validation
 from service.state import State
 
-MOST_RESULTS = 500  # of one request, which takes 0.13 to 0.3 s with one series of that many `matmul` results
-WATCHED_JOBS = 5000  # of each workload, in which a look for alarms finds the results of a spec on a device
+MOST_RESULTS = 500  # of one request; takes 0.13 to 0.3 s with one series of so many `matmul` results
+WATCHED_JOBS = 5000  # newest jobs of each workload that the search for alarms reads
 _PAGE = 100
-_MOST_PAGES = 50  # a filter that reads records may find nothing in any of them: then the response has a cursor only
+_MOST_PAGES = 50  # if a filter matches nothing in these pages, the response has only a cursor
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 async def read_history(
     state: State, metric: str | None = None, *, limit: int = MOST_RESULTS, query: str = "", **filters: Any
 ) -> History:
-    """The history of the newest results that match, at most `limit`. `wanted`: filters and cursor of `Jobs.browse`.
+    """The history of the newest results that match, at most `limit`. `filters`: filters and cursor of `Jobs.browse`.
 
     `query`: the query of this request, for the URLs that acknowledge alarms. Raises InvalidSpec for a wrong cursor.
     """
@@ -69,7 +69,7 @@ async def _read_results(state: State, limit: int, filters: dict[str, Any]) -> tu
 
 
 async def _job_pages(state: State, limit: int, filters: dict[str, Any]) -> AsyncIterator[RecordPage[Job]]:
-    """Pages of the newest jobs that succeeded and match, at most `limit` jobs. A page may be empty."""
+    """Pages of the newest matching jobs that succeeded, at most `limit` jobs. A page may be empty."""
     read, cursor = 0, filters.pop("cursor", None)
     for _ in range(_MOST_PAGES):
         page = await state.jobs.list(status=Status.SUCCEEDED, cursor=cursor, limit=min(_PAGE, limit - read), **filters)
@@ -88,7 +88,7 @@ _Searched = list[tuple[ResultSeries, list[RaisedAlarm]]]
 
 
 async def _searched(state: State, results: _Results, metric: str | None) -> _Searched:
-    """The series with their changes and alarms. They are made in threads: a search takes up to 20 ms a series."""
+    """The series with their changes and alarms. Searches run in threads: each takes up to 20 ms per series."""
     series = await anyio.to_thread.run_sync(history_of, results, metric, state.workloads)
     records = await AlarmRecords(state.client, state.settings).read([one_series.series_id for one_series in series])
     return await anyio.to_thread.run_sync(_search_all, series, records)
@@ -121,7 +121,7 @@ def _alarm(series: ResultSeries, raised: RaisedAlarm, query: str) -> Alarm:
 
 
 async def acknowledge(state: State, alarm_id: str, history: History) -> Alarm:
-    """Acknowledge an alarm of `history`, and return it. An earlier acknowledgement stays. Raises UnknownAlarm."""
+    """Acknowledge an alarm of `history`, and return it. Keeps an earlier acknowledgement. Raises UnknownAlarm."""
     alarm = next((alarm for alarm in history.alarms if alarm.id == alarm_id), None)
     if alarm is None:
         raise errors.UnknownAlarm(
@@ -141,25 +141,25 @@ def alarm_reruns(state: State) -> AbstractAsyncContextManager[None]:
 
 
 class AlarmWatch:
-    """Looks for alarms of the specs and devices with a new result since the last look."""
+    """Searches for alarms of the specs and devices that have new results since the last search."""
 
     def __init__(self, state: State) -> None:
         self._state, self._records = state, AlarmRecords(state.client, state.settings)
 
     async def look_at_all(self) -> None:
-        """Rerun the jobs of alarms that need it, unless another process has this turn. Raises StoreUnavailable."""
-        # A whole interval would end the turn after the next look.
+        """Rerun the jobs of alarms without a rerun, unless another process has this turn. Raises StoreUnavailable."""
+        # With the whole interval, the turn would still be taken at the next search.
         if await self._records.take_turn(0.9 * self._state.settings.alarms_every_s):
             for workload in self._state.workloads:
                 with asyncio_tasks.one_of_many(f"looking for alarms of {workload}"):
                     await self.look(workload)
 
     async def look(self, workload: str) -> None:
-        """Rerun the jobs of this workload's alarms that need it. Raises StoreUnavailable."""
+        """Rerun the jobs of this workload's alarms without a rerun. Raises StoreUnavailable."""
         last, now = await self._records.looks(workload)
         if now.succeeded == last.succeeded:
             return
-        since_s = last.at_s if last.at_s <= now.at_s else 0.0  # else Redis' clock has stepped back
+        since_s = last.at_s if last.at_s <= now.at_s else 0.0  # 0 if Redis' clock has stepped back
         series = defaultdict[str, list[Job]](list)
         async for page in _job_pages(self._state, WATCHED_JOBS, {"workload": workload}):
             for job in page.data:
@@ -172,7 +172,7 @@ class AlarmWatch:
             await self._records.end_look(workload, now)
 
     async def _look_at(self, jobs: Sequence[Job]) -> bool:
-        """Returns False if a job can't be submitted now; a later look tries again."""
+        """Returns False if a job can't be submitted now; a later search tries again."""
         is_done = True
         for series, alarms in await _searched(self._state, await _with_results(self._state, jobs), None):
             for raised in alarms:
@@ -197,7 +197,7 @@ class AlarmWatch:
         return True
 
     async def _rerun(self, job_id: str) -> str | None:
-        """The new job; None if the job's key isn't valid or another Dyno ran it. Raises as `submission.submit` does."""
+        """The new job's id; None if the key is invalid or the job was imported. Raises as `submission.submit` does."""
         job = await self._state.jobs.get(job_id)
         viewer = await self._viewer(job.owner)
         if viewer is None or job.imported is not None:
@@ -209,7 +209,7 @@ class AlarmWatch:
         return submitted.stored.id
 
     async def _viewer(self, owner: str | None) -> Viewer | None:
-        """The owner of the rerun; None for a revoked or expired key, which submits nothing."""
+        """The viewer that submits the rerun; None if the key was revoked or has expired."""
         if owner is None:
             return EVERYBODY
         key = await self._state.keys.valid(owner)
@@ -217,7 +217,7 @@ class AlarmWatch:
 
 
 def _spec_on_device(job: Job, workload: Workload) -> str:
-    """A text that is the same for all jobs whose results may be in one series of any metric."""
+    """A text that is equal for all jobs whose results may be in one series, whatever its metric."""
     free, spec = workload.params.untimed | workload.params.how, job.spec
     params = {name: value for name, value in spec.params.items() if name not in free}
     device = job.worker and job.worker.full_device

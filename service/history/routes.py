@@ -79,7 +79,7 @@ async def acknowledge(
 ) -> Alarm:
     """Acknowledge an alarm, so that its state is `acknowledged`. Repeating the request changes nothing.
 
-    The query is that of the history which shows the alarm: `acknowledge_url` has it.
+    The query must select a history that contains the alarm, as the query of the alarm's `acknowledge_url` does.
     """
     alarm = await result_history.acknowledge(state, alarm_id, await _read(state, request, query))
     audit("alarm-acknowledged", caller.name, alarm=alarm.id)

@@ -28,8 +28,8 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 LATEST, QUEUED_READ, PAGE = 12, 100, 50
 REFRESH = "x-dyno-refresh"  # sent by dashboard.js
-RECENT = 100  # results among which the start page looks for those of the same series
-_OF_RESULTS = ("workload", "device", "label")  # the filters that /v1/results has, too
+RECENT = 100  # newest results, in which the start page finds earlier results of the same series
+_OF_RESULTS = ("workload", "device", "label")  # the filters that /v1/results also has
 
 
 class Row(NamedTuple):
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 async def home(request: Request, state: StateDep, caller: CallerDep) -> Response:
     """Devices, the queue, and the latest results. Open pages that reload share one response.
 
-    A page with a query isn't shared: the query asks for a file, or stays in the page's links.
+    A page with a query isn't shared: the query requests a file, or becomes part of the page's links.
     """
     if REFRESH not in request.headers or request.url.query:
         return await _home(request, state, caller)
@@ -91,7 +91,7 @@ async def jobs(
     cursor: str = "",
     compare: str = "",
 ) -> Response:
-    """All jobs, newest first, by the filters of the query. `compare`: a job to compare the chosen ones with."""
+    """All jobs, newest first, by the filters of the query. `compare`: a job to compare the chosen jobs with."""
     given = {"workload": workload, "status": status, "device": device, "label": label, "cursor": cursor}
     filters = {name: value for name, value in given.items() if value}
     job_filter = validate_model(JobFilter, filters | {"limit": PAGE}, [], InvalidRequest)
@@ -132,7 +132,7 @@ def _row(job: Job, figures: ResultSummary | None, trend: Picture | None = None) 
 
 
 async def _rows_with_trends(state: State, recent: Sequence[Job]) -> list[Row]:
-    """The latest of the jobs, each with the results of its series among all of them."""
+    """Rows of the latest jobs, each with the picture of its series from all of `recent`."""
     latest = recent[:LATEST]
     series_of = {_likely_series(job) for job in latest}
     alike = [job for job in recent if _likely_series(job) in series_of]
@@ -148,5 +148,5 @@ async def _rows_with_trends(state: State, recent: Sequence[Job]) -> list[Row]:
 
 
 def _likely_series(job: Job) -> tuple[str | None, ...]:
-    """Equal for all jobs whose results may be in one series, so that the page reads no other results."""
+    """A tuple that is equal for all jobs whose results may be in one series. The page reads no other results."""
     return job.owner, job.spec.workload, job.spec.framework, job.worker.full_device if job.worker else None

@@ -21,7 +21,7 @@ COME_BACK_MS = 1000  # EventSource in browsers reconnects after this time
 _STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
-_EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9]{1,2})?)?$"}  # checked as it is read
+_EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9]{1,2})?)?$"}
 
 
 async def _behind(
@@ -71,11 +71,11 @@ async def of_job(
     """Stream the job's past events, then new ones until the job is done. The last event is a `status` with `done`.
 
     About the last thousand events are kept; a client that missed more gets a `gap` event. All events of one change of
-    the job, such as log and progress, have the same `version`; the next change has the next one. `partial_metric` has a
-    figure of the runs so far, after each run but the last, whose figures follow as `metric`. Past progress and partial
-    metrics are left out once the job is done.
+    the job, such as log and progress, have the same `version`; the next change increases it. After each run but the
+    last, a `partial_metric` has a figure over the runs so far; final figures follow as `metric`. Past progress and
+    partial metrics are left out once the job is done.
     """
-    done = (await state.jobs.get(job_id)).done  # read first: if it is done, the page has all events
+    done = (await state.jobs.get(job_id)).done  # read before the events: the events of a done job are complete
     if done and not (await state.feed.page(job_id, behind or EventPosition())).events:
         return Response(status_code=204)
     return await _sent(state, caller, job_id, behind or EventPosition())
@@ -97,7 +97,7 @@ async def of_all(state: dependencies.StateDep, caller: CallerDep, behind: Behind
 
     A key gets the events of its own jobs, an admin's key those of all.
     """
-    newest = await state.feed.newest()  # always: while Redis is unreachable the response is a problem, not a stream
+    newest = await state.feed.newest()  # raises while Redis is unreachable, before the stream begins
     return await _sent(state, caller, None, behind or newest)
 
 
@@ -109,7 +109,7 @@ async def _sent(state: State, caller: Caller, job_id: str | None, behind: EventP
 
 
 async def _pieces(state: State, job_id: str | None, behind: EventPosition) -> AsyncGenerator[bytes, None]:
-    yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # the id is for a client cut off before the first event
+    yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # the id serves clients that lose the connection early
     async for event in _events(state, job_id, behind):
         yield format_sse_event(comment="alive", id=str(event)) if isinstance(event, EventPosition) else _encoded(event)
 
@@ -119,10 +119,10 @@ def _encoded(event: AnyEvent) -> bytes:
 
 
 async def _events(state: State, job_id: str | None, behind: EventPosition) -> AsyncIterator[AnyEvent | EventPosition]:
-    """The events, until the job is done or the service stops.
+    """Yield the events until the job is done or the service stops.
 
-    Without events for this caller, it yields its position periodically. So the connection stays alive, and a client
-    that reconnects there skips other callers' events.
+    If there are no events for this caller, yields the position periodically. This keeps the connection alive, and a
+    client that reconnects at this position skips other callers' events.
     """
     page, say_by_s = EventPage((), behind), time.monotonic() + streaming.LOOK_EVERY_S
     with state.watch.listening(job_id) as news:

@@ -1,4 +1,4 @@
-"""A job's page: its progress, or its result in words first, and then everything behind it. Cancel, rerun, delete.
+"""A job's page: its progress, or its result in words and then in figures. Buttons cancel, rerun and delete the job.
 
 While the job runs, the page has the figures of the runs that have ended.
 """
@@ -38,8 +38,8 @@ from service.validation import validate_model
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False, route_class=PageRoute)
 
 DRAWN_HERE = "training.png"
-EARLIER = 30  # results among which the page looks for those of the job's series
-LOG_CHARACTERS = 20_000  # the end of the log; the whole is one link away
+EARLIER = 30  # results in which the page finds earlier results of the job's series
+LOG_CHARACTERS = 20_000  # shown from the end of the log; a link leads to the whole log
 
 
 class _Named(Model):
@@ -81,7 +81,7 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
 
 
 async def _so_far(state: State, job: Job) -> Metric | None:
-    """The headline figure of the runs that have ended, of the first spec; None before the first has."""
+    """The headline figure of the first spec's runs that have ended; None before the first run has ended."""
     partials = await read_partial_metrics(state.client, state.settings, job.id)
     of_first = [figures for figures in partials if figures.arm in (None, "first")]
     latest = max(of_first, key=lambda figures: figures.run, default=None)
@@ -118,7 +118,7 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
 
 
 async def _earlier(state: State, job: Job) -> list[float]:
-    """The values of earlier results in the job's series, among the latest of its workload on its device."""
+    """The values of earlier results in the job's series, among the latest 30 of its workload on its device."""
     if job.worker is None:
         return []
     same_work = {"workload": job.spec.workload, "framework": job.spec.framework, "device": job.worker.full_device}
@@ -136,7 +136,7 @@ async def _earlier(state: State, job: Job) -> list[float]:
 
 
 async def _compared(state: State, job: Job) -> dict[str, Any]:
-    """What the page shows of the comparison that a job of two specs made; nothing for other jobs."""
+    """The context for the comparison of a job with two specs; empty for other jobs."""
     if not isinstance(job.spec, InterleavedSpec):
         return {}
     comparison = await submission.read_comparison(job, job.spec, state)
@@ -155,7 +155,7 @@ async def _samples(state: State, job_id: str) -> list[RunSamples]:
 
 
 def commands(job: Job, url: str, needs_key: bool, params: Mapping[str, Any]) -> dict[str, str]:
-    """Commands that repeat the job, by the tool's name. `params`: the params that differ from the defaults."""
+    """Commands that repeat the job, by the name of their tool. `params`: those that differ from the defaults."""
     spec, key = job.spec, ' -H "Authorization: Bearer $DYNO_API_KEY"' if needs_key else ""
     again = {"dyno": f"dyno rerun {job.id} --url {url}"}
     if isinstance(spec, InterleavedSpec):
@@ -168,7 +168,7 @@ def commands(job: Job, url: str, needs_key: bool, params: Mapping[str, Any]) -> 
 
 
 def _form_of(spec: Spec, state: State) -> str | None:
-    """The address of the workload's form with this spec filled in; None for two specs, and for a workload that left."""
+    """The address of the workload's form with this spec filled in; None for two specs or an unknown workload."""
     if isinstance(spec, InterleavedSpec) or spec.workload not in state.workloads:
         return None
     params = {f"params.{name}": as_text(value) for name, value in unusual_params(state.workloads, spec).items()}

@@ -122,7 +122,7 @@ async def show(
 ) -> Response:
     """Read a job. With `wait`, respond as soon as it is newer than `If-None-Match` or, without that header, done.
 
-    If too many requests wait already, the response comes at once, with `Retry-After`.
+    If too many requests are already waiting, the service responds at once, with `Retry-After`.
     """
 
     def news(job: StoredJob) -> bool:
@@ -151,7 +151,7 @@ async def show(
 )
 @requires(SUBMIT, OWN)
 async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller: CallerDep, response: Response) -> Job:
-    """Cancel a job: a queued one at once, a running one through its worker. Repeating the request changes nothing.
+    """Cancel a job: at once if it is queued, through its worker if it runs. Repeating the request changes nothing.
 
     After 202 the job may still end `succeeded`, if its result was stored before its worker learned of the cancellation.
     """
@@ -162,7 +162,7 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
 
 
 async def cancel_job(jobs: Jobs, job_id: str, caller: Caller) -> Job:
-    """Cancel the job, and audit it unless it is the caller's own."""
+    """Cancel the job, and log that in the audit log unless the job is the caller's own."""
     canceled = await jobs.cancel(job_id)
     if canceled.changed and canceled.job.owner != (caller.key and caller.key.id):
         audit("job-canceled", caller.name, job=job_id, owner=canceled.job.owner)
@@ -216,7 +216,7 @@ async def rerun(
 ) -> Response:
     """Queue the job's spec again, whatever the job's status. The new job's `rerun_of` is the old job's id.
 
-    The spec is checked as if submitted now. If it can't run any more, the pointers of the errors are into the job's
+    The spec is checked as a new submit would be. If it can't run any more, pointers in the errors refer to the job's
     spec.
     """
     submitted = await submit_rerun(state, job_id, idempotency_key)
@@ -226,7 +226,7 @@ async def rerun(
 async def submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:
     body_sha256 = validation.body_digest({"rerun_of": job_id})
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
-        return earlier  # before the old job is read, as that may be deleted
+        return earlier  # before reading the old job, which may be deleted
     job_request = submission.rerun_request(await state.jobs.get(job_id), state, body_sha256)
     return await submission.submit(state, job_request, idempotency_key, rerun_of=job_id)
 
@@ -247,11 +247,11 @@ log = logging.getLogger(__name__)
 async def delete(job_id: dependencies.JobId, state: dependencies.StateDep, caller: CallerDep) -> Response:
     """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
 
-    Its events among the last 10,000 of all jobs, and those comparisons, stay in Redis for a while, but no response
+    The comparisons, and events that are among the last 10,000 of all jobs, stay in Redis for a while, but no response
     contains them.
 
-    Its idempotency key stays used until its 24 hours are over. If the artifact store is unreachable, the files can no
-    longer be read, and are deleted within hours after the store is back.
+    The job's idempotency key stays in use for the rest of its 24 hours. If the artifact store is unreachable, the files
+    can't be read any more, and are deleted within hours after the store is back.
     """
     owner = await state.jobs.delete(job_id)
     audit("job-deleted", caller.name, job=job_id, owner=owner)
@@ -260,7 +260,7 @@ async def delete(job_id: dependencies.JobId, state: dependencies.StateDep, calle
 
 
 async def _drop_files(state: State, job_id: str) -> None:
-    """Delete the files now if possible. Maintenance deletes what is left, for example because this process dies."""
+    """Delete the files now if possible. Maintenance deletes those that are left, for example if this process dies."""
     try:
         with anyio.fail_after(FILES_WITHIN_S):
             await anyio.to_thread.run_sync(state.artifacts.drop, job_id, abandon_on_cancel=True)
@@ -271,7 +271,7 @@ async def _drop_files(state: State, job_id: str) -> None:
 _LOG_TEXT: dict[str, Any] = {
     "text/plain": {"schema": {"type": "string"}, "example": "[attempt 1, run 1]\nEpoch 1: loss 0.31\n"}
 }
-PIECE_CHARACTERS = 16 * 1024  # sent at once: what the server holds in memory for a slow client
+PIECE_CHARACTERS = 16 * 1024  # sent at once, and so held in memory for a slow client
 Follow = Annotated[bool, Query(description="Keep streaming new output until the job is done")]
 
 
@@ -302,8 +302,8 @@ async def logs(
 ) -> Response:
     """Read what the job's runners wrote to stdout and stderr, in all attempts and runs.
 
-    A running job's log is up to 2 s behind. Failed, killed and canceled jobs have logs, too. A log is deleted with its
-    job.
+    The log of a running job lags by up to 2 s. Failed, killed and canceled jobs have logs, too. A log is deleted with
+    its job.
     """
     part = await _log_part(state, job_id)
     if follow:
@@ -323,7 +323,7 @@ async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[
         while not (part.done or state.stopping.is_set()):
             news.clear()
             try:
-                part = await asyncio.shield(_log_part(state, job_id, part.following))  # as dyno/store/events.py does
+                part = await asyncio.shield(_log_part(state, job_id, part.following))  # as in dyno/store/events.py
             except UnknownJob:
                 return
             except StoreUnavailable:

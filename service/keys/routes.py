@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1", tags=["keys"])
 
 def _body() -> dict[str, Any]:
     schema = NewKey.model_json_schema(ref_template="#/components/schemas/{model}")
-    del schema["$defs"]  # the response has limits, too, so the document already defines them
+    del schema["$defs"]  # a response contains limits, too, so the document already has these definitions
     return schema
 
 
@@ -75,7 +75,7 @@ async def browse(state: dependencies.StateDep) -> KeyList:
 async def revoke(key_id: KeyId, state: dependencies.StateDep, caller: auth.CallerDep) -> None:
     """Revoke a key: requests with it are refused from now on. Repeating the request changes nothing.
 
-    Its jobs continue, and only admins can see them. Requests still need a key, even if none is left.
+    The key's jobs continue, and only admins can see them. Requests still need a key, even if no key is left.
     """
     if await state.keys.revoke(key_id):
         audit("key-revoked", caller.name, key=key_id)

@@ -1,4 +1,4 @@
-"""Build the OpenAPI 3.1 document: FastAPI's, completed with access and headers.
+"""Build the OpenAPI 3.1 document: complete FastAPI's document with access rules and headers.
 
 Routes declare their names, summaries, problems and headers in their decorators. `components` adds schemas, examples
 and errors.
@@ -39,7 +39,7 @@ _OF_STATUS = {"401": ["Challenge"], "429": ["RetryAfter", "RateLimit", "RateLimi
 
 
 def describe_headers(document: dict[str, Any]) -> None:
-    """Add the headers of each status to those that routes declare.
+    """Add the headers that each status implies to those that routes declare.
 
     The security headers for browsers, which every response has, aren't listed.
     """
@@ -83,7 +83,7 @@ async def document(request: Request) -> Response:
 
 
 def _text(app: FastAPI) -> bytes:
-    """The document as JSON: built on the first request, in half a second, then cached."""
+    """The document as JSON. Building it takes half a second at the first request; then it is cached."""
     if not hasattr(app.state, "document"):
         app.state.document = json.dumps(app.openapi(), ensure_ascii=False).encode()
     kept: bytes = app.state.document
@@ -141,7 +141,7 @@ def _drop_foreign_errors(document: Document) -> None:
 
 
 def _drop_nulls(document: Document) -> None:
-    """Remove the null that FastAPI adds to optional parameters: in a query or header `null` is plain text."""
+    """Remove the null that FastAPI adds to optional parameters: in a query or a header, `null` is plain text."""
     for _, _, operation in each_operation(document):
         for parameter in operation.get("parameters", []):
             schema = parameter["schema"]
@@ -150,7 +150,7 @@ def _drop_nulls(document: Document) -> None:
 
 
 def _describe_access(document: Document, rules: Mapping[tuple[str, str], auth.RouteRule]) -> None:
-    """Add what each route needs, and its responses to callers that lack it."""
+    """Add the access that each route needs, and its responses to callers without this access."""
     document["components"]["securitySchemes"] = _SCHEMES
     for method, path, operation in each_operation(document):
         needs = rules[method, path].needs
@@ -168,7 +168,7 @@ def _describe_access(document: Document, rules: Mapping[tuple[str, str], auth.Ro
 
 
 def _add_answers(operation: Operation, codes: tuple[str, ...]) -> None:
-    """Add the codes, also to a status that the route already documents."""
+    """Add the codes, even to a status that the route already documents."""
     for code in codes:
         for status, answer in problems.documented(code).items():
             documented = operation["responses"].setdefault(str(status), answer)

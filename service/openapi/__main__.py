@@ -1,4 +1,4 @@
-"""`python -m service.openapi`: write the current document over the reviewed one, docs/openapi.json.
+"""`python -m service.openapi`: replace the reviewed document, docs/openapi.json, by the current one.
 
 Exit code 1: the document can't be built. Exit code 2: a setting is invalid. Nothing is written then.
 """
@@ -16,7 +16,7 @@ REVIEWED = Path("docs") / "openapi.json"
 
 
 def text(document: dict[str, Any]) -> str:
-    """The document as in the file: one line per value, so that reviews see each change."""
+    """The text of the file: one line per value, so that reviews see each change."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 

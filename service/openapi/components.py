@@ -1,11 +1,11 @@
 """Components of the document that FastAPI can't derive: request bodies, events, webhooks, errors, examples.
 
-- Errors with the same status and codes are one component, named after both.
+- Errors with the same status and the same codes share one component, whose name lists both.
 - The body of POST /v1/jobs has a schema for every registered workload.
 - Streams have one schema for each kind of event.
-- Examples are recorded requests and responses (examples.json). Tests check them against the schemas, and repeat them.
-- Schemas of responses allow more fields, as a newer service may add some; those of requests stay closed. A model that
-  is part of both gets a second schema for requests.
+- Examples are recorded requests and responses (examples.json). Tests validate them and repeat the requests.
+- Schemas of responses allow additional fields, as a newer service may add some; schemas of requests don't. A model
+that is part of both gets a second schema for requests.
 """
 
 import json
@@ -29,7 +29,7 @@ CONNECTION_ERRORS = ("bad-request", "head-timeout", "head-too-large", "too-many-
 
 
 def problem_codes(answer: Mapping[str, Any]) -> list[str]:
-    """The codes of a response, as `service.problems.documented` describes them; empty unless it is an error."""
+    """The codes in a response's description by `service.problems.documented`; empty unless it is an error."""
     return re.findall("`([a-z-]+)`", answer.get("description", ""))
 
 
@@ -70,10 +70,10 @@ def describe_bodies(document: dict[str, Any], workloads: Mapping[str, Workload])
 
 
 def _envelope(schemas: Schemas) -> Schemas:
-    """The schema of Spec as clients may write it, with shorthands; adds its parts to `schemas`."""
+    """The schema of Spec in requests, which allows shorthands. Adds the schemas of its parts to `schemas`."""
     envelope = Spec.model_json_schema(ref_template=_REF)
     for name, part in envelope.pop("$defs", {}).items():
-        schemas[f"Submit{name}"] = part | {"title": f"Submit{name}"}  # with one name, generated clients had one class
+        schemas[f"Submit{name}"] = part | {"title": f"Submit{name}"}  # own name: generated clients need two classes
     envelope = dict(_renamed(envelope))
     device = {"type": "string", "pattern": f"^(any|cpu|gpu|tpu)$|{_portable(DEVICE_ID.pattern)}"}
     envelope["properties"]["device"] = _either(device, envelope["properties"]["device"])
@@ -86,7 +86,7 @@ def _envelope(schemas: Schemas) -> Schemas:
 
 
 def _add_submission(schemas: Schemas, workload: Workload, envelope: Schemas) -> None:
-    """Add the envelope for one workload, with a constant name and its own params, so that one `oneOf` can match."""
+    """Add the envelope for one workload, with its name as a constant and its params: only one `oneOf` then matches."""
     params = f"{_title(workload)}Params"
     _add(schemas, params, workload.params.model_json_schema(ref_template=_REF))
     one = deepcopy(envelope)
@@ -111,7 +111,7 @@ def _either(shorthand: Schemas, full: Schemas) -> Schemas:
 
 
 def _portable(pattern: str) -> str:
-    """`pattern` without Python's names of groups: JSON Schema uses ECMAScript's regular expressions."""
+    """`pattern` without Python's named groups: JSON Schema uses ECMAScript's regular expressions."""
     return pattern.replace("?P<kind>", "").replace("?P<index>", "").replace("?P<host>", "")
 
 
@@ -148,7 +148,7 @@ _JSON = "application/json"
 
 @cache
 def recorded_examples() -> Examples:
-    """`problems` by code, `requests` by operationId, `answers` by operationId and status."""
+    """The recorded `problems` by code, `requests` by operationId, and `answers` by operationId and status."""
     examples: Examples = json.loads(_FILE.read_text())
     return examples
 
@@ -210,7 +210,7 @@ _ANSWERS = {
 
 
 def describe_webhooks(document: dict[str, Any]) -> None:
-    """Add the only event, with recorded jobs as examples."""
+    """Add the only event of webhooks, with recorded jobs as examples."""
     schemas = JobDone.model_json_schema(mode="serialization", ref_template=_REF)
     document["components"]["schemas"] |= schemas.pop("$defs") | {"JobDone": schemas}
     done = {name: Job.model_validate(job) for name, job in recorded_examples()["answers"]["getJob"]["200"].items()}
@@ -269,7 +269,7 @@ def _schemas_within(value: Any, schemas: Schemas) -> set[str]:
 
 
 def _renamed(value: Any, names: Collection[str] | None = None) -> Any:
-    """A copy of `value` that refers to the schemas of requests, all or those of `names`."""
+    """A copy of `value` in which references to schemas, all or those in `names`, lead to the ones for requests."""
     if isinstance(value, list):
         return [_renamed(item, names) for item in value]
     if not isinstance(value, dict):

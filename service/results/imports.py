@@ -33,8 +33,8 @@ from service import auth, dependencies, problems, validation
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
-_LARGEST_FIGURE = 1e100  # its square is still a number
-_ROUNDED = 1.001  # exported figures have six digits
+_LARGEST_FIGURE = 1e100  # its square is still finite
+_ROUNDED = 1.001  # tolerance: exported figures have six digits
 _CLOCKS_DIFFER_BY = timedelta(minutes=1)
 _OF_TWO_SPECS = {f"/job/spec/{name}" for name in InterleavedSpec.model_fields.keys() - Spec.model_fields.keys()}
 _WORKLOAD = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -75,10 +75,10 @@ async def _lines(
 async def create(
     lines: Annotated[list[NumberedLine], Depends(_lines)], state: dependencies.StateDep, caller: auth.CallerDep
 ) -> ImportReport:
-    """Import the lines that `GET /v1/results?format=jsonl` exports, 100 at most: all of them or, if one is wrong, none.
+    """Import up to 100 lines that `GET /v1/results?format=jsonl` exported. If one line is wrong, none is imported.
 
-    Each becomes a done job of your key with `imported`. Repeating the request changes nothing. Imported jobs can be
-    listed, compared and deleted; they have no files.
+    Each line becomes a done job of your key, with `imported`. Repeating the request changes nothing. Imported jobs can
+    be listed, compared and deleted; they have no files.
     """
     await state.readiness.require_fit()
     report = await ResultImports(state.client, state.settings, state.jobs).store(lines)
@@ -126,7 +126,7 @@ def _read_line(text: bytes) -> ExportedResult:
 
 
 def _of_its_kind(document: Any, errors: list[FieldError]) -> list[FieldError]:
-    """The errors, without the errors of the model for two specs if the line has only one spec."""
+    """`errors`; if the line has only one spec, without errors that the model for two specs reports."""
     with contextlib.suppress(KeyError, TypeError):
         if "against" not in document["job"]["spec"]:
             return [error for error in errors if error.pointer not in _OF_TWO_SPECS]
@@ -157,7 +157,7 @@ def _faults(line: ExportedResult) -> Iterator[FieldError]:
 
 
 def _size_faults(line: ExportedResult) -> Iterator[FieldError]:
-    """Numbers of metrics and params, each of which makes the tables of all results larger."""
+    """Too many metrics or params, or rows that are too large: they would enlarge the tables of all results."""
     specs = {"/job/spec": line.job.spec}
     if isinstance(line.job.spec, InterleavedSpec):
         specs["/job/spec/against"] = line.job.spec.against
@@ -177,7 +177,7 @@ def _size_faults(line: ExportedResult) -> Iterator[FieldError]:
 
 
 def _figure_faults(result: Result) -> Iterator[FieldError]:
-    """Figures that no comparison could compute with."""
+    """Faults of figures that would make comparisons fail."""
     yield from _range_faults("/result", result)
     for index, arm in enumerate(result.arms):
         at = f"/result/arms/{index}"
@@ -200,7 +200,7 @@ def _is_among(value: float, by_run: list[float]) -> bool:
 
 
 def _pair_faults(at: str, arm: Result, first: Result) -> Iterator[FieldError]:
-    """`arm` ran in turns with the first spec."""
+    """Faults of a second spec's figures: its runs must pair with those of the first spec."""
     for index, metric in enumerate(arm.metrics):
         partner = first.metric(metric.name)
         if partner is None or not (metric.by_run and partner.by_run):

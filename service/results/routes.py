@@ -1,4 +1,4 @@
-"""Figures of many jobs as one flat table, for dashboards and spreadsheets, and whole results as lines of JSON."""
+"""Metrics of many jobs as one flat table, for dashboards and spreadsheets, and whole results as lines of JSON."""
 
 import asyncio
 import contextlib
@@ -26,9 +26,9 @@ from service.state import State
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
-TABLE_CHARACTERS = 4 * 2**20  # of a page; 200 jobs with ten metrics and 20 params take 2 MiB
-_JOBS_AT_ONCE = 20  # of which Redis sends the results
-_MAKING = anyio.CapacityLimiter(1)  # tables at a time, as a full one takes 60 MB while it is made
+TABLE_CHARACTERS = 4 * 2**20  # limit of a page; 200 jobs with ten metrics and 20 params take 2 MiB
+_JOBS_AT_ONCE = 20  # number of jobs whose results are read from Redis at once
+_MAKING = anyio.CapacityLimiter(1)  # one table at a time: making a full one takes 60 MB
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 _LINES: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string"}}}
 # FastAPI would name this schema after the operation id; generated clients know it by this title.
@@ -65,13 +65,13 @@ class ResultFilter(BaseModel, extra="forbid"):
 async def results(state: dependencies.StateDep, request: Request, query: Annotated[ResultFilter, Query()]) -> Response:
     """Read one row for each metric of each succeeded job, newest first.
 
-    `Link` has the next page, if there is one. If few jobs match, a page may be short or empty although more follow. A
-    page also ends before its table exceeds 4 MiB: with one `metric`, more jobs fit.
+    `Link` has the URL of the next page, if there is one. If few jobs match, a page may be short or empty although more
+    pages follow. A page also ends before its table exceeds 4 MiB: with one `metric`, more jobs fit.
 
     CSV has the columns of the page's rows. Text that a spreadsheet would read as a formula begins with a `'`.
 
-    `jsonl` has a line for each job instead: its record, its whole result and its samples. `metric` doesn't affect it.
-    Another Dyno imports these lines.
+    `jsonl` has one line for each job instead: its record, its whole result and its samples. `metric` has no effect
+    there. Another Dyno can import these lines.
     """
     filters: dict[str, Any] = query.model_dump(include={"workload", "device", "label", "imported", "cursor", "limit"})
     filters |= {"status": Status.SUCCEEDED, "created_after": query.since, "created_before": query.until}
@@ -111,8 +111,8 @@ async def warning_codes() -> WarningList:
 class _Table:
     """The rows of a page of jobs. `last`: the record of the last job, if the table is full before the page ends.
 
-    Each metric of a job repeats the job's cells, and each row has all columns of the page. So the size of a table
-    doesn't follow from the size of its results.
+    Each metric's row repeats the job's cells and has all columns of the page. So a table can be much larger than its
+    results.
     """
 
     def __init__(self, metric: str | None) -> None:
@@ -122,7 +122,7 @@ class _Table:
         self._latest: Mapping[str, str] | None = None
 
     def add(self, stored: Sequence[StoredJob], figures: Sequence[ResultSummary | None]) -> bool:
-        """Add the rows of these jobs while there is room. Returns whether there is any left."""
+        """Add the rows of these jobs while the table has room. Returns whether all rows fitted."""
         for job, figure in zip(stored, figures, strict=True):
             new = list(_rows_of(job, figure, self._metric))
             columns = self._columns.union(*new)
@@ -147,7 +147,7 @@ async def _table(state: State, stored: Sequence[StoredJob], metric: str | None) 
 
 def _rows_of(stored: StoredJob, figures: ResultSummary | None, metric: str | None) -> Iterator[dict[str, JsonValue]]:
     if figures is not None:
-        with contextlib.suppress(RecordUnreadable):  # logged already
+        with contextlib.suppress(RecordUnreadable):  # already logged
             yield from tables.metric_rows(stored.job(), figures, metric)
 
 

@@ -1,4 +1,4 @@
-"""Schedules: their next and last firings, what they missed, and buttons to pause, resume and delete them."""
+"""Schedules: their next and last firings, their missed times, and buttons to pause, resume and delete them."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/schedules", include_in_schema=False, route_class=Pag
 @router.get("")
 @requires(READ, OWN)
 async def browse(request: Request, state: StateDep, caller: CallerDep, saved: SchedulesDep) -> Response:
-    """The schedules by name. Those of other keys, which an admin sees, have no buttons."""
+    """The schedules by name. An admin also sees other keys' schedules, without buttons."""
     context = {
         "schedules": await saved.list(),
         "owner": caller.viewer.owner,
@@ -34,9 +34,9 @@ async def browse(request: Request, state: StateDep, caller: CallerDep, saved: Sc
 @router.post("/{name}/pause")
 @requires(SUBMIT, OWN)
 async def pause(name: Name, caller: CallerDep, saved: SchedulesDep) -> Response:
-    """Keep the schedule without firing it. It isn't checked again: its device may be away."""
+    """Keep the schedule without firing it. Its spec isn't checked again, since its device may be away."""
     is_paused = False
-    while not is_paused:  # the scheduler may write a firing at the same time
+    while not is_paused:  # try again if the scheduler recorded a firing in between
         stored = await _own(name, caller, saved)
         paused = stored.document.model_copy(update={"enabled": False, "next_firings": []})
         is_paused = await saved.replace(stored, paused)
@@ -46,7 +46,7 @@ async def pause(name: Name, caller: CallerDep, saved: SchedulesDep) -> Response:
 @router.post("/{name}/resume")
 @requires(SUBMIT, OWN)
 async def resume(name: Name, state: StateDep, caller: CallerDep, saved: SchedulesDep) -> Response:
-    """Fire the schedule again, if a submit of its spec would be accepted now."""
+    """Resume the schedule, if a submit of its spec would be accepted now."""
     schedule = (await _own(name, caller, saved)).document
     await scheduler.save(state, saved, name, _as_new(schedule))
     return see_other("/schedules")
@@ -62,7 +62,7 @@ async def delete(name: Name, caller: CallerDep, saved: SchedulesDep) -> Response
 
 
 async def _own(name: str, caller: Caller, saved: Schedules) -> StoredSchedule:
-    """Raises UnknownSchedule, also for a schedule of another key."""
+    """The caller's own schedule. Raises UnknownSchedule, even if another key has a schedule of this name."""
     stored = await saved.read(caller.viewer.owner, name)
     if stored is None:
         raise UnknownSchedule(f'this key has no schedule "{name}"')
@@ -70,7 +70,7 @@ async def _own(name: str, caller: Caller, saved: Schedules) -> StoredSchedule:
 
 
 def _as_new(schedule: JobSchedule) -> NewSchedule:
-    """The schedule as it would be saved again. Raises InvalidSchedule if it isn't valid any more."""
+    """The request that would save the schedule again. Raises InvalidSchedule if it isn't valid any more."""
     spec = {"workload": schedule.spec.workload, **schedule.spec.model_dump(mode="json", exclude_defaults=True)}
     document = {"cron": schedule.cron, "timezone": schedule.timezone, "spec": spec}
     return validate_model(NewSchedule, document, [], InvalidSchedule)

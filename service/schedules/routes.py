@@ -53,8 +53,8 @@ async def save(
 ) -> JobSchedule:
     """Save a spec under a name of your key, with the times at which Dyno submits it as a job with your key's limits.
 
-    The spec is checked as by a submit. Its jobs have the label `schedule` with the name. An earlier schedule of the
-    name is replaced; what it fired and missed stays in the document.
+    The spec is checked as a submit checks it. The schedule's jobs get the label `schedule` with the name. An earlier
+    schedule of this name is replaced; its firings and missed times stay in the document.
     """
     is_new, made = await scheduler.save(state, saved, name, new)
     if is_new:
@@ -66,7 +66,7 @@ async def save(
 @router.get("", operation_id="listSchedules", summary="List schedules")
 @auth.requires(auth.READ, auth.OWN)
 async def browse(saved: SchedulesDep) -> ScheduleList:
-    """List your key's schedules by name. An admin's list has those of all keys."""
+    """List your key's schedules by name. For an admin's key, list the schedules of all keys."""
     return ScheduleList(data=await saved.list())
 
 
@@ -78,8 +78,8 @@ async def browse(saved: SchedulesDep) -> ScheduleList:
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(name: Name, saved: SchedulesDep) -> JobSchedule:
-    """Read a schedule: its next times, what it fired, and what it missed. An admin gets its own, or else another
-    key's.
+    """Read a schedule: its next times, its firings and its missed times. If an admin's key has no schedule of this
+    name, it gets another key's.
     """
     return await saved.get(name)
 

@@ -1,8 +1,8 @@
 """Schedules: check new schedules, and submit the jobs of due schedules.
 
-Each API looks for due schedules every `schedules_every_s`. A firing is a submit by the schedule's key: that key's
-rights and limits count. After an outage, the scheduler makes up for the last due time if it is at most `LATE_S` old.
-The schedule's document lists the others as missed. The store decides which API fires (dyno/store/schedule.lua).
+Each API process looks for due schedules every `schedules_every_s`. A firing is a submit by the schedule's key, within
+that key's rights and limits. After an outage, the scheduler still fires for the last due time if that is at most
+`LATE_S` old; the document lists other due times as missed. The store decides which API fires (dyno/store/schedule.lua).
 """
 
 import logging
@@ -55,7 +55,7 @@ async def save(
 
 
 async def _new_schedule(state: State, name: str, new: job_schedule.NewSchedule) -> job_schedule.JobSchedule:
-    """The schedule, if a submit of its spec would be accepted now. Raises InvalidSchedule and PriorityNotAllowed."""
+    """Check that a submit of the spec would be accepted now. Raises InvalidSchedule and PriorityNotAllowed."""
     now, wrong = await schedules_of(state).now(), list[errors.FieldError]()
     try:
         upcoming = await anyio.to_thread.run_sync(_upcoming, new.cron, new.timezone, now)
@@ -84,7 +84,7 @@ async def _new_schedule(state: State, name: str, new: job_schedule.NewSchedule) 
 
 
 def _labels(spec: dict[str, JsonValue], name: str) -> JsonValue:
-    """The labels of the spec, and the label that names the schedule. Raises InvalidSpec."""
+    """The labels of the spec with the label that names the schedule. Raises InvalidSpec."""
     labels = spec.get("labels", {})
     if not isinstance(labels, dict):
         return labels
@@ -95,7 +95,7 @@ def _labels(spec: dict[str, JsonValue], name: str) -> JsonValue:
 
 
 async def _admitted(state: State, request: validation.JobRequest) -> NewJob:
-    """Raises as `submission.submit` does before it queues a job."""
+    """The job, not yet queued. Raises what `submission.submit` raises before it queues a job."""
     allowed, admission, baseline = await submission.admitted(state, request)
     return NewJob(new_job_id(), allowed.spec, admission.warnings, dict(admission.fits), baseline)
 
@@ -111,14 +111,14 @@ def firing_schedules(state: State) -> AbstractAsyncContextManager[None]:
 
 
 class Scheduler:
-    """Deals with due schedules."""
+    """Fires due schedules, and records missed firings."""
 
     def __init__(self, state: State) -> None:
         self._state, self._schedules = state, schedules_of(state.seen_by(EVERYBODY))
         self._broken = dict[tuple[str | None, str], int]()  # schedule -> the due time that failed, ms
 
     async def look(self) -> None:
-        """Deal with all schedules that are due. Raises StoreUnavailable and StoreUnfit."""
+        """Fire all schedules that are due. Raises StoreUnavailable and StoreUnfit."""
         now, due = await self._schedules.due()
         if due:
             await self._state.readiness.require_fit()
@@ -149,7 +149,7 @@ class Scheduler:
             await self._schedules.replace(stored, schedule.model_copy(update={"stopped": stop, "next_firings": []}))
             return
         if not passed.newest:
-            return  # it was replaced since `due` was read
+            return  # the schedule was replaced after `due` was read
         is_late = now - passed.newest[-1] > timedelta(seconds=LATE_S)
         fired = 0 if is_late else 1
         missed = passed.number - fired
@@ -181,7 +181,7 @@ class Scheduler:
             await self._schedules.replace(before, _with_firing(after, recorded), outcome="refused", missed=missed)
 
     async def _viewer(self, owner: str | None) -> Viewer:
-        """The viewer of a request with the schedule's key. Raises NotAuthorized."""
+        """The viewer that a request with the schedule's key has. Raises NotAuthorized."""
         key = None if owner is None else await self._state.keys.valid(owner)
         if key is not None:
             return auth.Caller(key).viewer
@@ -193,14 +193,14 @@ class Scheduler:
 
 
 class _Passed(NamedTuple):
-    """Due times until now: how many, and the newest of them, in order."""
+    """Due times until now: their number, and the newest of them, in order."""
 
     number: int
     newest: Sequence[datetime]
 
 
 def _passed(schedule: job_schedule.JobSchedule, now: datetime) -> _Passed:
-    """Takes 4 µs for each time of `* * * * *`, and 44 µs for each of a daily schedule."""
+    """The due times until `now`. Takes 4 µs per time of `* * * * *`, and 44 µs per time of a daily schedule."""
     newest = deque[datetime](maxlen=job_schedule.MOST_KEPT + 1)
     number = 0
     if schedule.next_firings and schedule.next_firings[0] <= now:
@@ -223,23 +223,23 @@ def _with_firing(schedule: job_schedule.JobSchedule, firing: job_schedule.Firing
 
 
 def cron_times(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
-    """The times of a cron expression after `after`, in UTC, as Debian's cron has them.
+    """The times of a cron expression after `after`, in UTC, by the rules of Debian's cron.
 
-    Raises InvalidSchedule with all that is wrong.
+    Raises InvalidSchedule with all errors.
 
-    On the day that clocks go forward, a time in the missing hour moves to its end. When they go back, a time in the
-    repeated hour counts once. Expressions whose minute or hour begins with `*` follow real time instead.
+    When clocks go forward, a time in the skipped hour moves to the end of that hour. When they go back, a time in the
+    repeated hour occurs once. Expressions whose minute or hour begins with `*` follow real time instead.
     """
     if wrong := [*_expression_errors(cron), *_zone_errors(timezone)]:
         raise errors.InvalidSchedule(wrong)
-    zone = UTC if timezone == _UTC else zoneinfo.ZoneInfo(timezone)  # cronsim is twice as fast with UTC itself
+    zone = UTC if timezone == _UTC else zoneinfo.ZoneInfo(timezone)  # cronsim is twice as fast with `datetime.UTC`
     return _later(cronsim.CronSim(cron, after.astimezone(zone)), after)
 
 
 def _later(moments: Iterator[datetime], after: datetime) -> Iterator[datetime]:
     for moment in moments:
         in_utc = moment.astimezone(UTC)
-        if in_utc > after:  # from within a repeated hour, cronsim starts with times of the first one
+        if in_utc > after:  # started in a repeated hour, cronsim first yields times of the hour's first occurrence
             yield in_utc
 
 
@@ -264,5 +264,5 @@ def _zone_errors(name: str) -> Iterator[errors.FieldError]:
 
 @lru_cache(maxsize=1)
 def _known_zones() -> frozenset[str]:
-    """Reads the folders of the system's time zones, which takes 60 ms."""
-    return frozenset(zoneinfo.available_timezones()) - {"localtime"}  # the zone of whichever host fires
+    """The names of time zones. Reading the system's folders takes 60 ms."""
+    return frozenset(zoneinfo.available_timezones()) - {"localtime"}  # depends on the host that fires

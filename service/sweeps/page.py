@@ -1,6 +1,6 @@
-"""Sweeps as pages: a list, the presets, each with its table and its picture, and the form of a new one.
+"""Pages of sweeps: the list with the presets, one sweep with its table and picture, and the form of a new sweep.
 
-Fields of the form with several values, between commas, vary.
+Fields of the form that have several values, separated by commas, become axes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ async def _browse(
 
 
 def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
-    """A kind with a live device, if one of the preset's kinds has none; else empty, for the preset's own devices."""
+    """A kind with a live device if one of the preset's kinds has no live device; empty to use the preset's kinds."""
     preset_kinds = (preset.grid or {}).get("device", [])
     return kinds[0] if kinds and not all(kind in kinds for kind in preset_kinds) else ""
 
@@ -78,7 +78,7 @@ def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
 @router.post("/sweeps")
 @requires(SUBMIT, OWN)
 async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: sweep_routes.SweepsDep) -> Response:
-    """Queue the sweep of a preset and show it; or show the presets again with what is wrong."""
+    """Queue the sweep of a preset and show it, or show the presets again with the errors."""
     given = await read_form(request, state.settings)
     try:
         chosen = {"spec": {"device": given["device"]}} if "device" in given else {}
@@ -99,7 +99,7 @@ async def create(request: Request, state: StateDep, caller: CallerDep, sweeps: s
 async def show(
     request: Request, state: StateDep, caller: CallerDep, stored: sweep_routes.Found, metric: str = ""
 ) -> Response:
-    """The table and the picture of a sweep, with the results that there are so far."""
+    """The table and the picture of a sweep, with its results so far."""
     sweep = await sweep_routes.read_sweep(state, stored, metric or None)
     measured = any(point.metrics for point in sweep.points)
     context = {
@@ -116,7 +116,7 @@ async def show(
 
 
 def _best(sweep: Sweep) -> SweepPoint | None:
-    """The point with the best value; None unless several have one."""
+    """The point with the best value; None unless several points have a value."""
     figures = [(point, metric) for point in sweep.points if (metric := point.metric(sweep.metric))]
     values = [(metric.value, point, metric.better) for point, metric in figures if metric.value is not None]
     if len(values) < 2:
@@ -145,7 +145,7 @@ async def show_form(request: Request, name: str, state: StateDep, caller: Caller
 async def submit_form(
     request: Request, name: str, state: StateDep, caller: CallerDep, sweeps: sweep_routes.SweepsDep
 ) -> Response:
-    """Queue the sweep and show it; or show the form again with what is wrong with it."""
+    """Queue the sweep and show it, or show the form again with its errors."""
     given = await read_form(request, state.settings)
     try:
         planned = sweep_requests.plan(as_sweep(name, given), [], state.settings.max_sweep_jobs)
@@ -175,7 +175,7 @@ def as_sweep(workload: str, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _of_field(error: FieldError) -> FieldError:
-    """The error at its field of the form, such as /params/n for /grid/params.n/1 and for /spec/params/n/0."""
+    """The error with a pointer to its field of the form: /params/n for /grid/params.n/1 and for /spec/params/n/0."""
     first, *rest = error.pointer.strip("/").split("/")
     if first == "grid":
         return replace(error, pointer="/".join(["", *rest[:1]]))

@@ -3,11 +3,11 @@
 Every point is checked as POST /v1/jobs checks a spec before any job is queued, and all faults are reported together.
 
 Each point is one job, or one job in each of several rounds. The jobs of a round are queued in a random order (seeded by
-the sweep's id). Otherwise a machine that slowly gets warmer would look like an effect of the axis; this way, such a
-drift is scatter. Rounds make that scatter visible: a ratio's interval over rounds covers it, while the runs of a single
-job don't show it. A round costs whole jobs, not single runs of them, because the method judges whole jobs: one
-run is `indicative` at best, the checks over runs would be lost, and a training workload would train in full for each
-run. So one round is the default, and `rounds` with fewer `processes` in each is for points that differ by little.
+the sweep's id). In the order of the axis, a machine that slowly gets warmer would look like an effect of the axis. In a
+random order such a drift becomes scatter: a ratio's interval over rounds includes it, but the runs of a single job
+don't show it. A round consists of whole jobs, because a single run is `indicative` at best, the checks across runs
+would be lost, and a training workload would train in full for each run. So one round is the default. Use more `rounds`
+with fewer `processes` in each for points that differ little.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ from service.admission import Admission
 from service.state import State
 
 _MERGED = ("params", "measure", "labels")  # fields of a spec that are merged name by name
-_BATCH_SIZES: list[JsonValue] = [2**power for power in range(5, 17)]  # 65536 is the most that a workload takes
-_SHOWN = 3  # points named in the text of one fault
+_BATCH_SIZES: list[JsonValue] = [2**power for power in range(5, 17)]  # 65536 is the largest that a workload accepts
+_SHOWN = 3  # number of points that the text of one fault names
 _canonical = json.JSONEncoder(sort_keys=True).encode
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A request with its preset filled in. `is_grid`: whether faults of values point into `grid`.
+    """A request completed from its preset. `is_grid`: whether errors of values point into `grid`.
 
     `seeks_batch`: the batch sizes were "auto", so the plan leaves out sizes that are refused.
     """
@@ -56,7 +56,7 @@ class SweepPlan:
     seeks_batch: bool = False
 
     def pointer(self, position: int, axis: str, rest: str = "") -> str:
-        """The pointer to the value of an axis at a point."""
+        """The pointer to a point's value of an axis."""
         if not self.is_grid:
             return pointer(f"/points/{position}", axis) + rest
         if self.seeks_batch and axis == sweep.BATCH_SIZE:
@@ -86,7 +86,7 @@ class Faults:
                 positions.append(position)
 
     def forget(self, position: int) -> str:
-        """Remove the faults of a point. Returns the first one's text."""
+        """Remove the faults of a point. Returns the text of the first fault."""
         of_point = [fault for fault, positions in self.found.items() if position in positions]
         self.found = {
             fault: left
@@ -144,7 +144,7 @@ def _too_many_jobs(is_grid: bool, count: str, of_what: str, most: int) -> errors
 
 
 def _with_preset(given: sweep.SweepRequest) -> sweep.SweepRequest:
-    """The request, with its preset's fields where it lacks a field."""
+    """The request, with missing fields filled in from its preset."""
     if given.preset is None:
         return given
     preset = sweep.presets().get(given.preset)
@@ -160,7 +160,7 @@ def _with_preset(given: sweep.SweepRequest) -> sweep.SweepRequest:
     grid = grid or {axis: [fixed[axis]] for axis in axes}  # a sweep of one point
     base = given.base
     if base is None and preset.base and all(_among(value, grid.get(axis, [])) for axis, value in preset.base.items()):
-        base = None if points else preset.base  # the request may have replaced its axis
+        base = None if points else preset.base  # `points` replace the preset's grid, and so may leave out its base
     changes = {"spec": spec, "grid": None if points else grid, "points": points, "base": base}
     rounds = given.rounds if "rounds" in given.model_fields_set else preset.rounds
     return given.model_copy(update={**changes, "metric": given.metric or preset.metric, "rounds": rounds})
@@ -204,10 +204,10 @@ def _check_repeated(request: sweep.SweepRequest, points: Sequence[Mapping[str, J
 
 
 def _bases(request: sweep.SweepRequest, points: Sequence[Mapping[str, JsonValue]]) -> list[int | None]:
-    """The position of each point's base: the point with the values of `base` and otherwise the same values.
+    """The position of each point's base: the point with the values of `base` and the point's own other values.
 
-    A list of unlike points may have no such point. Then the base is the only point with the values of `base`, if there
-    is only one. Raises InvalidSweep if no point has these values.
+    If no such point exists, the base is the only point with the values of `base`, or None if several points have
+    these values. Raises InvalidSweep if no point has them.
     """
     base = request.base
     if base is None:
@@ -227,7 +227,7 @@ def _bases(request: sweep.SweepRequest, points: Sequence[Mapping[str, JsonValue]
 def validate(
     planned: SweepPlan, sweep_id: str, workloads: Mapping[str, Workload], faults: Faults
 ) -> dict[int, validation.JobRequest]:
-    """The jobs of the valid points, by position; adds the faults of the others. Raises InvalidSweep if all have one."""
+    """The jobs of the valid points, by position; adds the faults of other points to `faults`. Raises InvalidSweep."""
     requests: dict[int, validation.JobRequest] = {}
     labels = planned.asked.spec.get("labels", {})
     if isinstance(labels, dict) and sweep.LABEL in labels:
@@ -270,7 +270,7 @@ def _precision(name: JsonValue, workloads: Mapping[str, Workload]) -> str:
     workload = workloads.get(name) if isinstance(name, str) else None
     fields = (
         workload.params.model_fields if workload else {sweep.PRECISION_PARAMS[0]: None}
-    )  # the workload's name is the fault
+    )  # unknown workload: the error is reported for its name
     param = next((candidate for candidate in sweep.PRECISION_PARAMS if candidate in fields), None)
     if param is None:
         raise errors.InvalidSpec(
@@ -296,7 +296,7 @@ def _metrics(request: validation.JobRequest) -> list[str]:
 
 
 async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_key: str | None) -> tuple[str, bool]:
-    """Queue all jobs, or find the sweep that an earlier request with this key made (returns True then).
+    """Queue all jobs, or find the sweep of an earlier request with this key. Returns its id, and True if it was found.
 
     Raises InvalidSweep, PriorityNotAllowed, StoreUnfit, and what `Sweeps.submit` raises; then no job is queued.
     """
@@ -330,7 +330,7 @@ async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_k
             traceparent=state.traces.carried(),
         )
     except errors.LimitReached as refused:
-        if refused.policy in api_keys.QUEUE_POLICIES and len(queued) > refused.quota:  # then it never fits
+        if refused.policy in api_keys.QUEUE_POLICIES and len(queued) > refused.quota:  # the sweep can never fit
             raise _too_many_jobs(
                 planned.is_grid, f"{len(queued)} jobs", api_keys.QUEUE_POLICIES[refused.policy], refused.quota
             ) from None
@@ -341,8 +341,8 @@ async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_k
 
 
 def _in_order(planned: SweepPlan, new: Sequence[Sequence[NewJob]], sweep_id: str) -> list[NewJob]:
-    """The jobs, round by round, each round in a random order. With batch sizes "auto", smaller sizes come first,
-    so that the first size that doesn't fit spares the larger sizes.
+    """The jobs, round by round, each round in a random order. With batch sizes "auto", smaller sizes come first, so
+    that larger sizes needn't run once a size doesn't fit.
     """
     shuffled, jobs = random.Random(sweep_id), list[NewJob]()
     for of_round in new:
@@ -356,9 +356,9 @@ def _in_order(planned: SweepPlan, new: Sequence[Sequence[NewJob]], sweep_id: str
 def _without_refused_batches(
     planned: SweepPlan, admitted: Collection[int], faults: Faults
 ) -> tuple[SweepPlan, list[sweep.BatchLimit]]:
-    """The plan without the batch sizes that are refused, and what refused them.
+    """The plan without the batch sizes that are refused, and the limits with the reasons.
 
-    If all sizes at the same values of the other axes are refused, their faults stay.
+    If all sizes for the same values of the other axes are refused, their faults are kept.
     """
     alike: dict[str, list[int]] = {}
     rests = [
@@ -410,7 +410,7 @@ def _record(
 async def _admit_all(
     state: State, requests: Mapping[int, validation.JobRequest], faults: Faults
 ) -> dict[int, tuple[validation.JobRequest, Admission, Baseline | None]]:
-    """The jobs that can run, by position; adds why the others can't. Raises PriorityNotAllowed."""
+    """The jobs that can run, by position. Adds the reasons of the others to `faults`. Raises PriorityNotAllowed."""
     admitted: dict[int, tuple[validation.JobRequest, Admission, Baseline | None]] = {}
     for position, request in requests.items():
         try:
@@ -419,5 +419,5 @@ async def _admit_all(
             faults.add(position, invalid.errors)
         except errors.NoDeviceFits as absent:
             faults.add(position, [errors.FieldError("/device", absent.code, absent.detail)])
-        await asyncio.sleep(0)  # an estimate may take a millisecond, and there are many
+        await asyncio.sleep(0)  # let other requests run: each of many estimates may take a millisecond
     return admitted

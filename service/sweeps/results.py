@@ -1,4 +1,4 @@
-"""Sweeps with the results that there are so far: points with ratios, and tables as CSV, Markdown and JSON."""
+"""Sweeps with their results so far: points with ratios, and tables as CSV, Markdown and JSON."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ class Measured:
 
     @property
     def done(self) -> list[ResultSummary]:
-        """The results that there are."""
+        """The results so far."""
         return [result for result in self.results if result]
 
     @property
@@ -70,9 +70,9 @@ class Measured:
 
 
 async def read(state: State, stored: StoredSweep, metric: str | None = None) -> sweep_model.Sweep:
-    """The sweep as it is now. `metric`: what to compare instead of its own metric.
+    """The sweep as it is now. `metric`: the metric to compare, instead of the sweep's own.
 
-    Raises InvalidSpec if there are results, and neither they nor the workload have that metric.
+    Raises InvalidSpec if the sweep has results, and neither the results nor the workload have that metric.
     """
     stored, measured = await _read_together(state, stored)
     if metric is not None:
@@ -99,7 +99,7 @@ def _notes(points: Sequence[sweep_model.SweepPoint]) -> list[str]:
 
 
 async def _read_together(state: State, stored: StoredSweep) -> tuple[StoredSweep, list[Measured]]:
-    """The sweep and its points' results so far, read again if a point was stopped or the sweep canceled in between.
+    """The sweep and its results so far. Reads both again if a point was stopped or the sweep canceled in between.
 
     Raises UnknownSweep if it is gone.
     """
@@ -139,12 +139,12 @@ async def read_measured(state: State, stored: StoredSweep) -> list[Measured]:
 
 
 def workload_of(state: State, stored: StoredSweep) -> Workload | None:
-    """None for a workload of another version."""
+    """The sweep's workload; None if this version doesn't have it."""
     return state.workloads.get(stored.record.workload)
 
 
 async def read_summaries(sweeps: Sweeps, stored: Sequence[StoredSweep]) -> list[sweep_model.SweepSummary]:
-    """The sweeps as in a list."""
+    """Summarize the sweeps for a list response."""
     summaries: list[sweep_model.SweepSummary] = []
     for sweep, statuses in zip(stored, await sweeps.statuses(stored), strict=True):
         summaries.append(summarize(sweep, statuses))
@@ -212,8 +212,8 @@ def _point(point: sweep_model.StoredPoint, measured: Measured, compared: dict[st
 
 
 def pooled(of_rounds: Sequence[Metric | None]) -> sweep_model.PointMetric:
-    """The metric over the rounds that have it. If only one round has it, or all rounds share it because it is over
-    seeds, the last job's metric.
+    """The metric over the rounds that have it. If only one round has it, or if it is a metric over seeds, which all
+    rounds share: the metric of the last job.
     """
     metrics = [metric for metric in of_rounds if metric is not None]
     last = sweep_model.PointMetric.model_validate(metrics[-1], from_attributes=True)
@@ -248,10 +248,10 @@ def _batch_sizes(
 
 
 def _compared(base: Measured, other: Measured, metric: str, workload: Workload | None) -> dict[str, Any]:
-    """The `ratio`, how many times as good as the base, and `same_work`. Empty until both have a result with the metric.
+    """`ratio` (above 1: better than the base) and `same_work`. Empty until both points have results with the metric.
 
-    As in comparisons of results, totals of other work aren't compared. Points differ by an axis, so the ratio
-    includes a difference in clock.
+    As in comparisons of results, totals aren't compared if the amounts of work differ. The ratio isn't adjusted to one
+    clock, because points may differ in an axis that affects the clock.
     """
     rounds = [
         ((first, of_base), (second, of_other))
@@ -276,7 +276,7 @@ def _compared(base: Measured, other: Measured, metric: str, workload: Workload |
 def comparability(
     base: Measured, other: Measured, results: Sequence[ResultSummary], metric: str, workload: Workload | None
 ) -> tuple[str | None, bool | None]:
-    """Why the metric of two results, one of each point, can't be compared, or None; and whether it is the same work."""
+    """Why the metric of two points' results can't be compared (None if it can), and whether the work is the same."""
     if base.spec is None or other.spec is None:
         return "the spec of a job can't be read", None
     free = differences.free_params(metric, workload)

@@ -1,4 +1,4 @@
-"""Sweeps: submit many jobs by one request, read them with their results as JSON, tables and plots, cancel them."""
+"""Sweeps: submit many jobs by one request, read their results as JSON, tables and plots, and cancel them."""
 
 from typing import Annotated, Any, Literal
 
@@ -58,7 +58,7 @@ MetricQuery = Annotated[
 
 
 async def read_sweep(state: State, stored: StoredSweep, metric: str | None) -> Sweep:
-    """As `sweep_results.read`, for a metric of the query. Raises InvalidRequest."""
+    """As `sweep_results.read`, but raises InvalidRequest: the metric is from the query."""
     with dependencies.as_parameter_errors():
         return await sweep_results.read(state, stored, metric)
 
@@ -92,7 +92,7 @@ async def create(
 ) -> Response:
     """Queue a job for each combination of values. Either all jobs are queued or none.
 
-    Every point is checked first; the pointers of faults lead to the value, or into the spec. The jobs have the label
+    Every point is checked first; pointers of errors lead to the value, or into the spec. The jobs have the label
     `sweep` with the sweep's id, and run in a random order, so that a slow change of the machine doesn't look like an
     effect of an axis.
     """
@@ -118,7 +118,7 @@ async def browse(
     cursor: Annotated[str | None, Query(max_length=200, description="`next_cursor` of the previous page")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
 ) -> Response:
-    """List sweeps, newest first, without their points. Those whose records can't be read are left out."""
+    """List sweeps, newest first, without their points. Sweeps with unreadable records are left out."""
     with dependencies.as_parameter_errors():
         page = await sweeps.page(cursor, limit)
     summaries = await sweep_results.read_summaries(sweeps, page.data)
@@ -139,7 +139,7 @@ async def browse(
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(stored_sweep: Found, state: dependencies.StateDep, metric: MetricQuery = None) -> Response:
-    """Read a sweep with the results that there are so far. `Retry-After` is set while its status is `running`."""
+    """Read a sweep with its results so far. `Retry-After` is set while the sweep's status is `running`."""
     now = await read_sweep(state, stored_sweep, metric)
     later = {"Retry-After": str(streaming.POLL_AFTER_S)} if now.status == "running" else {}
     return _answer(now, 200, later)
@@ -162,7 +162,7 @@ async def cancel(
     sweeps: SweepsDep,
     caller: auth.CallerDep,
 ) -> Response:
-    """Cancel all jobs of a sweep that aren't done, in one step. Results that there are stay."""
+    """Cancel all jobs of a sweep that aren't done, in one step. Existing results stay."""
     stored = await sweeps.cancel(sweep_id)
     if stored.owner != (caller.key and caller.key.id):
         audit("sweep-canceled", caller.name, sweep=sweep_id, owner=stored.owner)
@@ -219,16 +219,16 @@ async def plot(
     kind: Annotated[charts.Kind | None, Query(description="Without it, whatever fits the axes")] = None,
     format: Annotated[Literal["svg", "png"], Query()] = "svg",
 ) -> Response:
-    """Draw curves over an axis of numbers, a heat map over two of them, or bars, of speed-ups if there is a base.
+    """Draw curves for one numeric axis, a heat map for two, or else bars. Bars show speed-ups if the sweep has a base.
 
-    Thick whiskers are the intervals of the runs, thin ones the bounds of the next result.
+    Thick whiskers show the intervals over the runs; thin whiskers show the predictions for the next result.
     """
     now = await read_sweep(state, stored_sweep, metric)
     if kind is not None and (fault := charts.cannot_draw(kind, now)):
         raise problems.InvalidRequest([FieldError("/query/kind", "does-not-fit-axes", fault)])
     picture, media_type = charts.draw(now, kind), "image/svg+xml" if format == "svg" else "image/png"
     image = await anyio.to_thread.run_sync(picture.svg if format == "svg" else picture.png)
-    return Response(image, 200, middleware.SANDBOXED_PICTURE, media_type)  # values of its axes are foreign text
+    return Response(image, 200, middleware.SANDBOXED_PICTURE, media_type)  # the values of the axes are foreign text
 
 
 def _answer(model: BaseModel, status: int, headers: dict[str, str]) -> Response:

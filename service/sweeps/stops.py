@@ -1,9 +1,9 @@
 """Stop points of running sweeps: hopeless points, and batches larger than a batch that ran out of memory.
 
-Every few seconds, each API process looks at the sweeps that ask for it. It stops a point at most once, and records the
-figures that it knew then. A point is hopeless if even the better end of its interval is less than half as good as the
-worse end of the best point's. It never stops the base of a ratio. A result that is untrusted, or can't be compared by
-the rules of comparisons, stops no point.
+Every few seconds, each API process checks the sweeps that request such stops. It stops a point at most once, and
+records the figures that it used. A point is hopeless if even the better end of its interval is less than half as good
+as the worse end of the best point's interval. The base of a ratio is never stopped. Untrusted results, and results
+that can't be compared by the rules of comparisons, stop no point.
 """
 
 import logging
@@ -34,7 +34,7 @@ def stops(state: State) -> AbstractAsyncContextManager[None]:
 
 
 class SweepWatch:
-    """Looks for points to stop. A sweep without a change since the last look is left out."""
+    """Searches for points to stop. Skips sweeps that haven't changed since the last search."""
 
     def __init__(self, state: State) -> None:
         self._state, self._sweeps = state, Sweeps(state.client, state.settings, state.jobs)
@@ -65,7 +65,7 @@ class SweepWatch:
 def points_to_stop(
     stored: StoredSweep, measured: Sequence[Measured], workload: Workload | None
 ) -> Mapping[int, sweep.Stop]:
-    """The points that weren't stopped before, by position, and why to stop them."""
+    """The points to stop that aren't stopped yet, by position, with the reasons."""
     record, stop_points = stored.record, dict[int, sweep.Stop]()
     if record.stop_hopeless:
         stop_points |= _hopeless(record, measured, workload)
@@ -75,7 +75,7 @@ def points_to_stop(
 
 
 def _too_large(record: sweep.SweepRecord, measured: Sequence[Measured]) -> Iterator[tuple[int, sweep.Stop]]:
-    """The points that ran out of memory, and those with a larger batch and otherwise the same values."""
+    """The points that ran out of memory, and points with a larger batch and otherwise the same values."""
     for by, point_jobs in enumerate(measured):
         if any(job and job.record.get("status_reason") == "out_of_memory" for job in point_jobs.jobs):
             smaller = record.points[by].values
@@ -118,7 +118,7 @@ class _Ends(NamedTuple):
 
 
 def _ends(measured: Measured, metric: str) -> _Ends | None:
-    """None if the interval is unknown, or a result is untrusted."""
+    """The ends of the point's interval; None if it is unknown, or if a result is untrusted."""
     figures = [figure for figure in measured.metrics(metric) if figure is not None]
     if not figures or any(result.verdict is Verdict.UNTRUSTED for result in measured.done):
         return None

@@ -24,7 +24,7 @@ class DeliveryList(BaseModel):
 
 
 class DeliveryFilter(BaseModel, extra="forbid"):
-    """Deliveries that match all given conditions. The times are the ends of the jobs."""
+    """Deliveries that match all given conditions. Times refer to the ends of the jobs."""
 
     status: DeliveryStatus | None = None
     job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")] | None = None
@@ -77,7 +77,7 @@ async def browse(
 async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: auth.CallerDep) -> Delivery:
     """Send the delivery again at once with the same `webhook-id`, whatever its status, and retry it like a new one.
 
-    An attempt in progress continues; if it fails, the next one follows at once.
+    An attempt in progress continues; if it fails, the next attempt follows at once.
     """
     delivery = await deliveries.redeliver(delivery_id)
     audit("webhook-redelivered", caller.name, job=delivery.job)
@@ -91,7 +91,7 @@ async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: 
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def secret(state: dependencies.StateDep, caller: auth.CallerDep, response: Response) -> WebhookSecret:
-    """Read the secret that signs the webhooks of your jobs, for receivers to check. Each key has its own."""
+    """Read the secret that signs your jobs' webhooks, so that receivers can check them. Each key has its own secret."""
     response.headers["Cache-Control"] = "no-store"
     deployment = state.settings.webhook_secret
     return WebhookSecret(secret=None if deployment is None else owner_secret(deployment, caller.viewer.owner))

@@ -1,4 +1,4 @@
-"""The workloads, and for each a form that its JSON Schema makes. Sending the form submits a job or saves a schedule."""
+"""The workloads, each with a form made from its JSON Schema. Sending the form submits a job or saves a schedule."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(ScheduleName)
 
 
 class Field(NamedTuple):
-    """An input of the form. With `choices` it is a list to choose from. `hint`: the values that it takes."""
+    """An input of the form; a list to choose from if it has `choices`. `hint`: the values that the input accepts."""
 
     name: str
     label: str
@@ -56,7 +56,7 @@ async def show(request: Request, name: str, state: StateDep, caller: CallerDep) 
 @router.post("/{name}")
 @requires(SUBMIT, OWN)
 async def submit(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
-    """Queue the job and show it; or show the form again with what is wrong with it."""
+    """Queue the job and show it, or show the form again with its errors."""
     fields = await read_form(request, state.settings)
     try:
         job_request = validation.validate_job(as_spec(fields) | {"workload": name}, (), state.workloads)
@@ -73,7 +73,7 @@ async def submit(request: Request, name: str, state: StateDep, caller: CallerDep
 @router.get("/{name}/schedule")
 @requires(READ, EVERYBODYS)
 async def show_schedule(request: Request, name: str, state: StateDep, caller: CallerDep) -> Response:
-    """The form with the times at which to submit it."""
+    """The form of a schedule: the spec, and the times at which to submit it."""
     return await _form(request, state, caller, name, dict(request.query_params), template="new_schedule.html")
 
 
@@ -82,7 +82,7 @@ async def show_schedule(request: Request, name: str, state: StateDep, caller: Ca
 async def schedule(
     request: Request, name: str, state: StateDep, caller: CallerDep, saved: schedule_routes.SchedulesDep
 ) -> Response:
-    """Save the form as a schedule and show all; or show the form again with what is wrong with it."""
+    """Save the form as a schedule and show all schedules, or show the form again with its errors."""
     fields, template = await read_form(request, state.settings), "new_schedule.html"
     try:
         schedule_name = _schedule_name(fields.get("schedule.name", ""))
@@ -109,7 +109,7 @@ def _schedule_name(given: str) -> str:
 
 
 def _of_field(error: FieldError) -> FieldError:
-    """The error at its field of the form: fields of the spec have its path, other fields begin with `schedule`."""
+    """The error with a pointer to its field of the form: a path in the spec, or a name that begins with `schedule`."""
     at = error.pointer
     return replace(error, pointer=at.removeprefix("/spec") if at.startswith("/spec/") else f"/schedule{at}")
 
@@ -117,7 +117,7 @@ def _of_field(error: FieldError) -> FieldError:
 @router.post("/{name}/estimate")
 @requires(SUBMIT, OWN)
 async def estimate(request: Request, name: str, state: StateDep) -> Response:
-    """What the job would take, or the first thing that is wrong with it, in words."""
+    """The estimated time of the job with its warnings, or its first error, in words."""
     fields = await read_form(request, state.settings)
     try:
         return PlainTextResponse(await _estimate(state, name, fields))
@@ -146,7 +146,7 @@ async def _form(
     template: str = "workload.html",
 ) -> Response:
     entry, takes = await workload_routes.show(name, state), ""
-    with suppress(DynoError):  # without a fitting device, or with a wrong field
+    with suppress(DynoError):  # if no device fits, or a field is wrong
         takes = await _estimate(state, name, given)
     context = {
         "takes": takes,

@@ -1,4 +1,4 @@
-// What moves on a page: progress by server-sent events, the estimate of a form, and keys. Every page works without it.
+// Live parts of pages: progress by server-sent events, estimates in forms, and shortcuts. All pages work without it.
 "use strict";
 
 const REFRESH_MS = 2000;
@@ -20,15 +20,15 @@ function showProgress(event) {
     `${Math.round(100 * done)} %, run ${progress.run} of ${progress.runs}, ${progress.phase}${left}`;
 }
 
-// The selector of the same link, button or checkbox in a newer page.
+// A selector that finds the same link, button or checkbox in a newer version of the page.
 function selectorOf(element) {
   if (element.matches("button")) return `form[action="${CSS.escape(element.form.getAttribute("action"))}"] button`;
   const name = element.matches("a") ? "href" : "value";
   return `${element.localName}[${name}="${CSS.escape(element.getAttribute(name) ?? "")}"]`;
 }
 
-// Replace what the page shows by what the server shows now. Open parts stay open, chosen results stay chosen, and the
-// focused link keeps the focus.
+// Replace the content of the page by the server's current version. Open parts stay open, chosen results stay chosen,
+// and the focused link keeps the focus.
 async function refresh() {
   const main = document.getElementById("main");
   if (main.contains(document.activeElement) && document.activeElement.matches("select, input:not([type=checkbox])")) return true;
@@ -55,7 +55,7 @@ async function refresh() {
   return true;
 }
 
-// A hidden tab follows nothing: a browser opens few connections to one server.
+// A hidden tab follows no events: a browser opens only a few connections to one server.
 const live = { source: null, due: null };
 
 function follow() {
@@ -66,7 +66,7 @@ function follow() {
   live.source.addEventListener("status", soon);
   if ("figures" in followed.dataset) live.source.addEventListener("partial_metric", soon);
   live.source.addEventListener("error", () => {
-    if (live.source?.readyState !== EventSource.CLOSED) return;  // it connects again
+    if (live.source?.readyState !== EventSource.CLOSED) return;  // the browser reconnects
     stop();  // the service refused: the session has ended, or too many streams are open
     soon();
     setTimeout(follow, FOLLOW_AGAIN_MS);
@@ -95,7 +95,7 @@ document.addEventListener("visibilitychange", () => {
 window.addEventListener("pagehide", stop);
 window.addEventListener("pageshow", (event) => { if (event.persisted) { soon(); follow(); } });
 
-// The estimate of a form, as its fields stand.
+// Show the estimate for the present values of a form.
 function estimate(form) {
   const said = form.querySelector(".estimate");
   let due = null;

@@ -8,9 +8,8 @@ splits the stretch if Student's test between its sides is significant, and the s
 end, the weakest split is removed until each remaining split is significant between its neighbours. Both steps follow
 Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE '23),
 which Apache Otava continues. docs/dev/decisions/0028-*.md says why Dyno has its own code. Values are compared as
-logarithms, so a rate and the corresponding time have the same changes. A level has at least `MIN_LEVEL` values, and its
-median must differ, too, so an outlier isn't a change. The variance is pooled over both sides, so a few new values
-suffice.
+logarithms, so a rate and its inverse change alike. A level has at least `MIN_LEVEL` values, and its median must differ,
+too, so an outlier isn't a change. The variance is pooled over both sides, so a few new values suffice.
 
 *Runs* (`largest_shift`). Least squares fit a step at each place between two runs, and a straight line. The best fit is
 the one with the largest ratio of its sum of squares to the residual sum of squares. This ratio is the likelihood ratio

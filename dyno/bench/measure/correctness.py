@@ -178,8 +178,8 @@ def allowed_error(
 ) -> float:
     """Maximum error of `check`, a chain of `products` products, if a `single` product ran in the `observed` precision.
 
-    The tolerance of `check` or of the observed precision, whichever is larger, if the single product is within the
-    latter: TF32 instead of the requested float32 is a different precision, not a wrong result. At most MAX_TOLERANCE.
+    The tolerance of `check`, or a larger one of the observed precision if the single product is within that precision's
+    tolerance: TF32 instead of float32 is another precision, not a wrong result. At most MAX_TOLERANCE.
     """
     if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
         return check.tolerance

@@ -27,9 +27,8 @@ DRAIN_FLOOR_S = 1e-3
 # Added work must take this share of its expected time; the rest allows for noise.
 GROWTH_SHARE = 0.5
 TELLING_SHARE = 0.25  # of a single execution's time; a smaller share is within the noise
-# A training declares three times the FLOP of its forward pass. The first layer needs no gradient for its inputs, so a
-# training that consists mostly of this layer does two thirds of the declared work. Wrong units are off by a factor of
-# two.
+# A training declares three times the FLOP of its forward pass. Its first layer needs no gradient for its inputs, so a
+# training with hardly any other layer does two thirds of the declared work. Wrong units are off by a factor of two.
 UNIT_LIMIT = 5 / 3
 _NAMED = 5
 

@@ -159,8 +159,7 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
 
 
 def _clock_hz(entry: SeriesEntry) -> float | None:
-    """The clock of `repeat`, else of the runs. A single first run has no `repeat`, and a GPU's `repeat` has no clock.
-    """
+    """The clock of `repeat`, else of the runs: a single first run has no `repeat`, and a GPU's has no clock."""
     return (entry.metric.repeat and entry.metric.repeat.clock_hz) or mean_clock_hz(entry.summary)
 
 

@@ -5,11 +5,10 @@ Figures are compared as logarithms, so a rate and its inverse agree, and no boun
 
 *Scatter.* A result has two sources of variance, as in ISO 5725-2: between the runs of one job (repeatability), and
 between jobs. A one-way random-effects model gives the variance between jobs: that of the jobs' values minus the part
-that repeatability explains (7.4). The variance of one result is a weighted mean of the measured variance and an
-allowance that weighs as `ALLOWANCE_JOBS` jobs. The allowance makes the interval of a single job t s sqrt(1 + 1/n),
-which contains one further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, t s sqrt(2/n)
-would contain the mean of n further runs; the rest allows for changes between jobs. Degrees of freedom are
-Satterthwaite's.
+from repeatability (7.4). One result's variance is a weighted mean of the measured variance and an allowance that weighs
+as much as `ALLOWANCE_JOBS` jobs. The allowance makes the interval of a single job t s sqrt(1 + 1/n), which contains one
+further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, t s sqrt(2/n) would contain the
+mean of n further runs; the rest is for changes between jobs. Degrees of freedom are Satterthwaite's.
 
 *Strays.* One outlier must not make the interval useless: a single result that was off by a factor of 20 gave an
 interval from 1e-6 to 1e6 times the value. A job that is further than STRAY from the median of all jobs is left out,

@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Published figures of these metrics depend on the training data.
 _LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probability"})
 
-_Cases = Sequence[tuple[str | None, T]]  # by the case's name, which is None for a job without cases
+_Cases = Sequence[tuple[str | None, T]]  # with the case's name, which is None for a job without cases
 
 
 def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Sequence[RunRecord]) -> Result:
@@ -90,7 +90,7 @@ def _references(workload: Workload, training: Training | None) -> list[Reference
 
 
 def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
-    """The command line that repeats the work on the requested device; by default on this kind of device."""
+    """The command line that repeats the work on the requested device; by default, on a device of this kind."""
     words = ["dyno", "run", spec.workload]
     fields = type(params).model_fields
     for name, value in params.model_dump(mode="json").items():
@@ -187,7 +187,7 @@ def _of_conditions(cases: _Cases[Sequence[RunRecord]], cores: int) -> list[Resul
 
 
 def _of_training(training: Training, records: Sequence[RunRecord], device: Device) -> list[ResultWarning | None]:
-    """The warnings of the full training. If the samples raise the same code, their warning takes precedence."""
+    """The warnings of the full training. If the samples raise the same code, the samples' warning takes precedence."""
     epochs, watched = training.epochs, training.sensors
     of_sensors = (stability.throttled(watched), stability.device_shared(watched))
     return [

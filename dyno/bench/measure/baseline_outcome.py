@@ -3,8 +3,8 @@
 The interval of the ratio. The two results may be weeks apart, so their ratio varies by more than the scatter within
 both jobs. Fieller's interval over the runs (`dyno.bench.measure.ratios`) covers only two stretches of time: of 104
 recorded intervals over five runs, 57 contained the long-run mean. A gate with this interval would fail unchanged code.
-So the interval uses the variance of a whole result for each side, as `repeat` does (`dyno.bench.measure.series`). It
-has two parts: the variance between the runs of a job, and between the jobs of its series. A limit has no variance.
+So the interval uses the variance of a whole result for each side, as `repeat` does (`dyno.bench.measure.series`). This
+variance has two parts: between the runs of a job, and between the jobs of its series. A limit has no variance.
 
 The new result isn't used to estimate how much jobs differ: a slower result isn't scatter, and it would widen the
 interval. For the same reason, results that failed their baselines aren't used (`Peer.failed`). If they were, code that
@@ -187,7 +187,7 @@ def _reasons(judged: JudgedResult, low: float, high: float) -> list[str]:
 
 
 def with_outcome(judged: JudgedResult) -> Result:
-    """The result with its outcome and with CLOCK_CHANGED."""
+    """The result with its outcome, and with CLOCK_CHANGED if the clock has changed."""
     changed = clock_change(judged)
     warnings = sorted_warnings([*judged.result.warnings, *([] if changed is None else [changed])])
     return judged.result.model_copy(update={"baseline": judge(judged), "warnings": warnings})

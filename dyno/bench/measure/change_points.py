@@ -11,13 +11,13 @@ which Apache Otava continues. docs/dev/decisions/0028-*.md says why Dyno has its
 logarithms, so a rate and its inverse change alike. A level has at least `MIN_LEVEL` values, and its median must differ,
 too, so an outlier isn't a change. The variance is pooled over both sides, so a few new values suffice.
 
-*Runs* (`largest_shift`). Least squares fit a step at each place between two runs, and a straight line. The best fit is
-the one with the largest ratio of its sum of squares to the residual sum of squares. This ratio is the likelihood ratio
-of a change at an unknown place (Worsley 1979, "On the Likelihood Ratio Test for a Shift in Location of Normal
-Populations", JASA 74). Consecutive runs resemble each other, which looks like a change. So the limits were simulated
-(60,000 to 200,000 trials) for normal values with the recorded autocorrelation of 0.44. Independent values with heavy
-tails (Student's t, 3 degrees of freedom) exceed SHIFT_LIMITS equally rarely. With an autocorrelation of 0.8, levels
-really wander: one in nine sets of ten runs exceeds these limits.
+*Runs* (`largest_shift`). Dyno fits a step at each place between two runs, and a straight line, by least squares. The
+best fit is the one with the largest ratio of its sum of squares to the residual sum of squares. This ratio is the
+likelihood ratio of a change at an unknown place (Worsley 1979, "On the Likelihood Ratio Test for a Shift in Location of
+Normal Populations", JASA 74). Consecutive runs resemble each other, which looks like a change. So the limits were
+simulated (60,000 to 200,000 trials) for normal values with the recorded autocorrelation of 0.44. Independent values
+with heavy tails (Student's t, 3 degrees of freedom) exceed SHIFT_LIMITS equally rarely. With an autocorrelation of 0.8,
+levels really wander: one in nine sets of ten runs exceeds these limits.
 
 Five runs are weak evidence. Their scatter may be small by chance, and then any difference looks like a change. For
 clocks, the usual scatter is known: the limits of CLOCK_SHIFT_LIMITS include it as two more degrees of freedom. If five
@@ -33,14 +33,14 @@ from typing import Any, NamedTuple
 from dyno.bench.measure.statistics import centred, logs, median, product, squares, student_t
 
 MIN_LEVEL = 3
-# Strict, since the candidate is the best of many splits, but the test's chance is that of one: docs/results/history.md
+# Strict: the test assumes one given split, but the candidate is the best of many (docs/results/history.md).
 SIGNIFICANCE = 0.0001
 _FIRST_PASS = 0.001  # a split that is weak in a long stretch may be strong between its neighbours
 _WINDOW = 0.00001
 _LEAST_CHANCE = 1e-300  # keeps z finite
 # By number of runs: the ratio that one in a hundred sets without a change exceeds.
 SHIFT_LIMITS = {5: 55.0, 6: 24.0, 7: 14.5, 8: 10.0, 10: 6.3, 15: 3.2, 20: 2.2, 30: 1.3, 50: 0.71}
-# The ratio (with QUIET_CLOCK) for one in forty sets of clocks that deviate by 1.5 %, the largest recorded deviation.
+# With QUIET_CLOCK: the ratio that one in forty sets of clocks exceeds. Clocks deviate by 1.5 %, the recorded maximum.
 CLOCK_SHIFT_LIMITS = {5: 10.5, 6: 8.2, 7: 6.6, 8: 5.5, 10: 4.0, 15: 2.35, 20: 1.65, 30: 1.0, 50: 0.57}
 QUIET_CLOCK = 2 * 0.005**2  # the sum of squares of a clock that deviates by 0.5 %, for two degrees of freedom
 
@@ -110,7 +110,7 @@ def _deviate(difference: float, error: float, degrees: int) -> float:
 
 
 def _strength(before: Any, after: Any) -> float:
-    """z; 0 if the medians differ by less than half of the means' difference, since outliers moved the means."""
+    """z; 0 if the medians differ by less than half of the means' difference, since outliers then moved the means."""
     difference, error, degrees = _difference(before, after)
     if abs(median(after.tolist()) - median(before.tolist())) < abs(difference) / 2:
         return 0.0

@@ -45,7 +45,7 @@ class ComparisonEntry:
 
     job: Job
     result: Result
-    arm: Literal["first", "second"] | None = None  # the spec of the result, if the job has two; `arm_spec` is this spec
+    arm: Literal["first", "second"] | None = None  # which spec of a job with two specs; `arm_spec` is this spec
     arm_spec: Spec | None = None
 
     @property
@@ -108,8 +108,8 @@ def compare(
 ) -> Comparison:
     """Compare `entries` with `entries[base]`, in the requested order.
 
-    `workload`: None if this version doesn't have it. `estimator`: for the ratio of runs that took turns. Other results
-    are compared at the clock of the base, if possible.
+    `workload`: None if this version doesn't have it. `estimator` computes the ratio of runs that took turns. Without
+    it, results are compared at the clock of the base, if possible.
 
     Raises NotComparable and InvalidComparison.
     """

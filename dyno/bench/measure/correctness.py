@@ -146,7 +146,7 @@ def precision_fingerprint(rel_error: float, *, requested: str | None = None, inn
     """The precision with this error in one product: the nearest of FINGERPRINTS on a logarithmic scale, or None.
 
     Borders are geometric means of neighbours. fp8 extends as far above its error as below. float32 has no lower border
-    (exact small integers, float64). The error of tf32 and float16 is the same: "tf32" unless float16 was `requested`.
+    (exact small integers, float64). tf32 and float16 err alike: the answer is "tf32" unless float16 was `requested`.
     Sums over `inner` terms raise float32's upper border. None if both float32 and bf16x3 may have this error.
     """
     if not math.isfinite(rel_error) or precision_unchecked(rel_error, inner=inner):
@@ -178,8 +178,8 @@ def allowed_error(
 ) -> float:
     """Maximum error of `check`, a chain of `products` products, if a `single` product ran in the `observed` precision.
 
-    The tolerance of `check`, or a larger one of the observed precision if the single product is within that precision's
-    tolerance: TF32 instead of float32 is another precision, not a wrong result. At most MAX_TOLERANCE.
+    If the single product is as exact as the observed precision, the larger tolerance of both precisions: TF32 instead
+    of float32 is another precision, not a wrong result. Else the tolerance of `check`. At most MAX_TOLERANCE.
     """
     if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
         return check.tolerance

@@ -25,10 +25,10 @@ from dyno.models.runner_protocol import CallQuantile
 
 Execute = Callable[[int], None]  # executes this number of times, then drains the device
 
-MOST_CALLS = 2000  # of each loop; an interval of p99 needs 368
+MOST_CALLS = 2000  # in each loop; an interval of the 99th percentile needs 368 calls
 MOST_S, LEAST_S = 2.0, 0.2  # of each loop
 OF_SHARE = 0.5  # the part of a run's share of a budget that all loops of the run may take
-_FIRST_CALLS = 10  # before the first loop, not measured
+_FIRST_CALLS = 10  # unmeasured calls before the first loop
 _UTILISATION = 0.5  # of the device, at the rate that run 0 chooses
 _SPIN_S = 0.002  # a sleep overruns by more than this only on a busy host
 RATES = "call_rates_per_s"  # the key among the settings that run 0 tunes
@@ -74,8 +74,8 @@ def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> C
 
 
 def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Calls that arrive in `most_s`, perhaps none. After twice that time, no call but a first one begins: the device
-    can't keep up.
+    """Calls that arrive in `most_s`, perhaps none. After twice that time, only the first call may still begin: the
+    device can't keep up.
     """
     arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
     began_s = clock.now_s()

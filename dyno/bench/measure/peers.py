@@ -118,7 +118,7 @@ def with_prediction(result: Result, own: Peer, peers: Sequence[Peer], sampled: C
 
 
 def _why_stray(of: series.PeerSeries) -> str | None:
-    """Why this result can't predict the next one: it is far from the earlier results. None if it isn't."""
+    """Why this result can't predict the next one: it is far from the earlier results. Otherwise None."""
     if not of.is_stray:
         return None
     share = of.own.value / median([job.value for job in of.earlier]) - 1

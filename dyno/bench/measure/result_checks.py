@@ -20,7 +20,7 @@ PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 EPOCHS_LIMIT = 0.05
 _LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
 DIVERGED = 1e9  # a loss this high means divergence, whatever it was before
-# Times the loss before the first step: RMSprop at 1e-2 first reached 1.2 times this loss (`shakespeare_lstm`).
+# Times the loss before the first step. At first, RMSprop at 1e-2 reached 1.2 times that loss (`shakespeare_lstm`).
 DOUBLED = 2.0
 START_SLACK = 1.05  # the first batch's loss isn't the mean over all batches
 LEAST_STARTING = 32  # samples in a batch whose loss shows where a training starts
@@ -122,8 +122,8 @@ def loss_nonfinite(loss: float) -> ResultWarning | None:
 def loss_rising(training: Training) -> ResultWarning | None:
     """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
 
-    The first trial's loss rose if that of the last epoch is above that of the first epoch, or the mean of the second
-    half above that of the first half. For all trials, `loss_diverged` is checked.
+    The first trial's loss rose if the last epoch's loss is above the first epoch's loss, or the second half's mean loss
+    above the first half's. For all trials, `loss_diverged` is checked.
     """
     losses = [epoch.loss for epoch in training.epochs]
     last = losses[-1] if len(losses) > 1 else None

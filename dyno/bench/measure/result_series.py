@@ -1,8 +1,8 @@
 """Group results into series by spec and device, and find their levels, changes and alarms.
 
 A series has the results of one spec on one device (docs/method.md, "History"). Values of a CPU with a known clock are
-adjusted to one clock (`dyno.bench.measure.series`); all other values stay as they are. If a clock is more than 10 %
-away, its value isn't adjusted, so a device that is slow because its clock is low remains slow. If the level of the
+adjusted to one clock (`dyno.bench.measure.series`); all other values stay as they are. If a result's clock is more than
+10 % away, its value isn't adjusted, so a device that is slow because its clock is low remains slow. If the level of the
 clock has changed by more than 10 %, each stretch of time keeps its own clock. `dyno.bench.measure.change_points`
 searches for changes within one software environment. A new environment is compared with the environment before it.
 """
@@ -159,7 +159,7 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
 
 
 def _clock_hz(entry: SeriesEntry) -> float | None:
-    """The clock of `repeat`, else of the runs: a single first run has no `repeat`, and a GPU's has no clock."""
+    """The clock of `repeat`, else of the runs: a first job of one run has no `repeat`, and a GPU's has no clock."""
     return (entry.metric.repeat and entry.metric.repeat.clock_hz) or mean_clock_hz(entry.summary)
 
 
@@ -336,7 +336,7 @@ def alarms_of(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[
 def _recorded_job(
     change: HistoryChange, counted: Sequence[HistoryPoint], records: Mapping[str, AlarmRecord]
 ) -> str | None:
-    """The job under which this alarm is recorded: the change's job, else a job that is too near for another change."""
+    """The job under which this alarm is recorded: the change's job, else a job too near for another change."""
     positions = {point.job: position for position, point in enumerate(counted)}
     at = positions[change.job]
     near = [job for job in records if job in positions and abs(positions[job] - at) < MIN_LEVEL]

@@ -110,7 +110,7 @@ DRIFT_P = 0.001
 MAX_GROWTH = 10  # factor for the executions per sample in one step: a first reading may be a thousand times too slow
 PREDICTING_SHARE = 0.05  # of the minimum length; a reading of at least this length predicts the executions per sample
 MAX_EXECUTIONS = 10**9  # a bound for empty work, which never fills a sample
-MARGIN = 1.1  # aims above the minimum length, so that the fastest samples reach it too
+MARGIN = 1.1  # a reading aims above the minimum length, so that the fastest samples reach it too
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class _Sampler:
         self._taken.append(reading)
 
     def _longer(self, reading: TimedSample) -> int:
-        """The number of executions for `min_sample_s`: at least one more than now. At most ten times as many, unless
+        """The number of executions for `min_sample_s`: at least one more than now, and at most ten times as many unless
         the reading is long enough to predict the number.
         """
         limit = predicted = reading.executions * MAX_GROWTH

@@ -8,7 +8,7 @@ between jobs. A one-way random-effects model gives the variance between jobs: th
 from repeatability (7.4). One result's variance is a weighted mean of the measured variance and an allowance that weighs
 as much as `ALLOWANCE_JOBS` jobs. The allowance makes the interval of a single job t s sqrt(1 + 1/n), which contains one
 further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, t s sqrt(2/n) would contain the
-mean of n further runs; the rest is for changes between jobs. Degrees of freedom are Satterthwaite's.
+mean of n further runs; the rest allows for changes between jobs. Degrees of freedom are Satterthwaite's.
 
 *Strays.* One outlier must not make the interval useless: a single result that was off by a factor of 20 gave an
 interval from 1e-6 to 1e6 times the value. A job that is further than STRAY from the median of all jobs is left out,
@@ -18,10 +18,10 @@ unless more than one job in ten is that far away (`counting`). The deviation of 
 elasticity is 1 if arithmetic bounds the work, and less if memory, input or the framework does. On a host whose clock
 wandered from 3.56 to 4.02 GHz between six jobs, `matmul` varied by 3.7 %, and by 1.0 % after an adjustment with an
 elasticity of 0.89. `mnist_cnn`'s time per sample varied by 2.1 %, and by 1.0 % with -0.42. The elasticity of a series
-is the slope of the logarithms of its figures and clocks, by ridge regression towards an assumed value (Hoerl & Kennard
-1970, Technometrics 12). The assumed value weighs as much as `ASSUMED_JOBS` jobs whose clocks deviate by
-`ASSUMED_DEVIATION`. So jobs whose clocks hardly differ hardly change the assumed value, and their figures are hardly
-adjusted either. Errors of measured clocks flatten the slope, so adjustments are too small rather than too large.
+is the slope of its log figures over its log clocks, by ridge regression towards an assumed value (Hoerl & Kennard 1970,
+Technometrics 12). The assumed value weighs as much as `ASSUMED_JOBS` jobs whose clocks deviate by `ASSUMED_DEVIATION`.
+So jobs whose clocks hardly differ hardly change the assumed value, and their figures are hardly adjusted either. Errors
+of measured clocks flatten the slope, so adjustments are too small rather than too large.
 
 Only figures of the same work on equal CPUs are adjusted. Other work may change the clock: a GPU under a power limit
 lowers its clock for some work, so the clock is a part of the figure. A TPU's clock is a part of the figure, too, since
@@ -156,7 +156,7 @@ class Adjustment(NamedTuple):
 def adjustment(
     from_hz: float | None, to_hz: float | None, runs: tuple[int, int], by: Elasticity, device: Mapping[str, Any]
 ) -> Adjustment | None:
-    """None if a clock is unknown, a part of the figure, or too far from the other clock. `runs`: each result's number.
+    """None if a clock is unknown, a part of the figure, or too far from the other clock. `runs`: runs of each result.
 
     The variance is the sum of the elasticity's variance times the square of the clocks' logarithmic ratio, and the
     clocks' variance times the square of the elasticity.
@@ -240,8 +240,8 @@ class PeerSeries:
     def scatter(self, *, own_counts: bool = True) -> ResultScatter | None:
         """The scatter of the own result; None if it can't be estimated.
 
-        Without `own_counts`, only the earlier results are used to estimate how much jobs differ, because the own code
-        may have changed, and such a difference isn't scatter.
+        Without `own_counts`, only the earlier results are used to estimate how much jobs differ: the effect of changed
+        code isn't scatter.
         """
         own, slope = self.own, self.of_clock or Elasticity(0.0)
         shown_by = counting([own, *self.earlier] if own_counts else self.earlier, own.clock_hz, slope.value)
@@ -263,7 +263,7 @@ class PeerSeries:
         """The half-width of the next result's interval, in logarithms; None if the scatter can't be estimated.
 
         The next result has another clock, so the interval includes the clocks' variance, times the square of the
-        elasticity. Without it, the interval contained 79 % of 38 recorded next values (as measured). The assumed
+        elasticity. Without it, the interval contained 79 % of 38 recorded next values (unadjusted). The assumed
         CLOCK_DEVIATION has the weight of CLOCK_JOBS jobs.
         """
         scatter = self.scatter()
@@ -332,7 +332,7 @@ def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
 def usable(repeat: Repeat | None) -> dict[str, Any]:
     """The prediction as fields of a metric: null with a reason if it is too wide to be of use.
 
-    That is an interval of more than USEFUL to a side.
+    Too wide means more than USEFUL to a side.
     """
     if repeat is None or repeat.high <= (1 + USEFUL) ** 2 * repeat.low:
         return {"repeat": repeat, "repeat_reason": None}

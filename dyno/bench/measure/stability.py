@@ -85,7 +85,7 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
     """Raised if runs without a steady state could have moved the figure by more than its `rel_half_width`.
 
     If each run drifts in its own way, the runs scatter, so the interval covers the drift, but not a drift that all runs
-    share. Also raised if a step or slide of the medians moved the figure by more than the half-width without it.
+    share. Also raised if the medians' step or slide moved the figure by more than the half-width without this change.
     """
     unsteady = [run for run, record in enumerate(records) if not record.summary.steady]
     moved = math.fsum(_drift(records[run].samples) for run in unsteady) / len(records)
@@ -330,8 +330,8 @@ class ClockFit(NamedTuple):
     """The deviation of the runs' times (logarithms), as measured and at one clock, and how far the clock moved them.
 
     `left` has n - 2 degrees of freedom, because the elasticity is estimated from the same runs. `moved`: the largest
-    distance of a run's time from the mean that its clock explains. `clock_moved`: the largest distance of a clock from
-    the mean clock, which is the most that any elasticity could explain.
+    distance of a run from the mean, as far as its clock explains it. `clock_moved`: the largest distance of a clock
+    from the mean clock, which is the most that any elasticity could explain.
     """
 
     as_is: float
@@ -341,7 +341,7 @@ class ClockFit(NamedTuple):
 
 
 def fit_to_clock(clocks_hz: Sequence[float], times_s: Sequence[float]) -> ClockFit:
-    """Adjust runs to one clock, with the elasticity of least squares, between 0 and -1."""
+    """Adjust runs to one clock, by least squares, with an elasticity between 0 and -1."""
     clocks, times = (statistics.centred(statistics.logs(values)) for values in (clocks_hz, times_s))
     squares = statistics.product(clocks, clocks)
     slope = min(max(statistics.product(clocks, times) / squares, -1.0), 0.0) if squares > 0 else 0.0

@@ -6,7 +6,7 @@ Kalibera & Jones (2013), "Rigorous Benchmarking in Reasonable Time", section 5: 
     r = sqrt(c_run / c_sample x v_within / v_between)
 
 samples in each run. c_run and c_sample are the costs of a run's start and of a sample, and v_within and v_between the
-variances within and between runs. For four recorded workloads with their costs, r is 1 to 7
+variances within and between runs. With the costs of four recorded workloads, r is 1 to 7
 (docs/dev/decisions/0043-a-budget-buys-runs.md). SAMPLES is larger, because two windows of samples show whether the run
 is warm. So every run takes SAMPLES samples, and the budget buys runs. The cost of the first LEAST_RUNS runs decides the
 number of all runs. The budget doesn't pay for the first run's checks and choices, or for a full training.
@@ -99,7 +99,7 @@ class StoppingRule:
 
 
 def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether there are enough runs: the first set, and the number in all that its scatter requires."""
+    """Whether there are enough runs: the first set, and in all the number that its scatter requires."""
     first = first_set(measure)
     return len(records) >= first and len(records) >= required_runs(measure, records[:first])
 
@@ -110,7 +110,7 @@ def first_set(measure: Measure) -> int:
 
 
 def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
-    """The number of runs whose scatter decided about further runs; it is for Stein's interval.
+    """The number of runs whose scatter decided about further runs; Stein's interval uses this number.
 
     A budget decides by costs, not by scatter. A target decides by scatter, and so does a baseline after these runs.
     """

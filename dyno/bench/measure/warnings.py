@@ -11,7 +11,7 @@ from dyno.models.result import Peak, Precision, Result, ResultSummary, ResultWar
 OUTPUT_CODES = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
 MIN_PROCESSES = 5
 EFFECT = 0.01  # a disturbance that moved the figure by a smaller share raises no warning of class B
-EXCUSED = 0.05  # a larger movement is a warning even with a wide interval, since it may shift all runs together
+EXCUSED = 0.05  # a larger movement is a warning even with a wide interval, as it may shift all runs together
 
 
 def warning(code: str, message: str | None = None, **evidence: JsonValue) -> ResultWarning:

@@ -1,1 +1,1 @@
-"""Sampling, statistics, checks and warnings: how a figure is measured and judged."""
+"""Sampling, statistics, checks and warnings: how a figure is measured and checked."""

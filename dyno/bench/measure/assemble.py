@@ -32,10 +32,10 @@ from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Measure, Spec
 
 T = TypeVar("T")
-# Metrics of references that depend on the training data.
+# Published figures of these metrics depend on the training data.
 _LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probability"})
 
-_Cases = Sequence[tuple[str | None, T]]  # by the case's name, which is None for a job without cases
+_Cases = Sequence[tuple[str | None, T]]  # with the case's name, which is None for a job without cases
 
 
 def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Sequence[RunRecord]) -> Result:
@@ -84,17 +84,17 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
 
 
 def _references(workload: Workload, training: Training | None) -> list[Reference]:
-    """Published figures, without those of trainings on real data if this training used other data."""
+    """The published figures; without those that depend on the training data if this training's data isn't real."""
     comparable = training is None or training.data.kind == "real"
     return [figure for figure in workload.references if comparable or figure.metric not in _LEARNT]
 
 
 def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
-    """The command line for the same work, on the requested device, or on a device of the same kind."""
+    """The command line that repeats the work on the requested device; by default, on a device of this kind."""
     words = ["dyno", "run", spec.workload]
     fields = type(params).model_fields
     for name, value in params.model_dump(mode="json").items():
-        if value is not None or fields[name].default is not None:  # a null default needs no parameter
+        if value is not None or fields[name].default is not None:  # a null default needs no --param
             words += ["--param", f"{name}={_argument(value)}"]
     words += ["--device", _selector(spec.device, device)]
     words += ["--framework", spec.framework, "--seed", str(spec.seed)]
@@ -114,7 +114,7 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
 
 
 def _selector(selector: DeviceSelector, device: Device) -> str:
-    """The selector in the syntax of `dyno run --device`; if the job allowed any device, the kind that ran it."""
+    """The selector in the syntax of `dyno run --device`; if the job allowed any device, the kind of its device."""
     if selector.model is not None:
         return json.dumps(selector.model_dump(mode="json", exclude_none=True))
     return selector.id or selector.kind or device.kind
@@ -167,7 +167,7 @@ def _warnings(
     ]
     warnings = merged_warnings([_of_run(record, device, spec.measure) for record in records])
     of_work = [advice for advice in lint if not CODES[advice.code].at_submit]
-    for later in (*filter(None, together), *of_work):  # facts about the device before estimates from params
+    for later in (*filter(None, together), *of_work):  # measured warnings take precedence over estimates from params
         if later.code not in {earlier.code for earlier in warnings}:
             warnings.append(later)
     return sorted_warnings(warnings)
@@ -187,7 +187,7 @@ def _of_conditions(cases: _Cases[Sequence[RunRecord]], cores: int) -> list[Resul
 
 
 def _of_training(training: Training, records: Sequence[RunRecord], device: Device) -> list[ResultWarning | None]:
-    """The warnings of the full training. If the samples raise the same code, their warning counts."""
+    """The warnings of the full training. If the samples raise the same code, the samples' warning takes precedence."""
     epochs, watched = training.epochs, training.sensors
     of_sensors = (stability.throttled(watched), stability.device_shared(watched))
     return [
@@ -212,7 +212,7 @@ def _sampled_epoch_s(records: Sequence[RunRecord]) -> float | None:
 
 
 def _next_run(records: Sequence[RunRecord]) -> float:
-    """Half of the relative interval in which the median of one further run falls."""
+    """The relative half-width of the interval that is likely to contain the median of one further run."""
     return (time_interval(records).rel_half_width or 0.0) * math.sqrt(1 + len(records))
 
 
@@ -242,7 +242,7 @@ def _rate_unit(specs: Sequence[MetricSpec]) -> str | None:
 
 
 def _first(warnings: Iterable[tuple[str | None, ResultWarning | None]]) -> ResultWarning | None:
-    """The first warning of the cases, because warnings are about the job. `evidence.case` names the case."""
+    """The first warning among the cases, because a job has one warning per code. `evidence.case` names the case."""
     for case, raised in warnings:
         if raised is not None:
             return raised if case is None else raised.model_copy(update={"evidence": {**raised.evidence, "case": case}})
@@ -257,7 +257,7 @@ def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> di
 
 
 def _unchecked_reasons(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
-    """The codes that the runs couldn't check, with the first run's reason."""
+    """The codes that couldn't be checked, each with the reason from the first run that names it."""
     reasons = {code: reason for record in reversed(records) for code, reason in record.unchecked.items()}
     if path_unknown(device):
         reasons["SLOW_PATH"] = "the system doesn't report which instructions the core has"

@@ -1,36 +1,36 @@
-"""Judge a result by a baseline: pass, fail or inconclusive.
+"""Check a result against a baseline: pass, fail or inconclusive.
 
-The interval of the ratio. The two results are of different times, perhaps weeks apart, so the ratio scatters by more
-than the runs of the two jobs show. Fieller's interval over the runs (`dyno.bench.measure.ratios`) describes two
-stretches of time: of 104 recorded intervals over five runs, 57 held the long-run mean. A gate with it would fail
-unchanged code. So each side counts with the variance of a whole result, on which `repeat` rests
-(`dyno.bench.measure.series`): between its runs, and between the jobs of its series. A limit has no variance.
+The interval of the ratio. The two results may be weeks apart, so their ratio varies by more than the scatter within
+both jobs. Fieller's interval over the runs (`dyno.bench.measure.ratios`) covers only two stretches of time: of 104
+recorded intervals over five runs, 57 contained the long-run mean. A gate with this interval would fail unchanged code.
+So the interval uses the variance of a whole result for each side, as `repeat` does (`dyno.bench.measure.series`). This
+variance has two parts: between the runs of a job, and between the jobs of its series. A limit has no variance.
 
-The new result doesn't show how much jobs differ: a slower result isn't scatter, and its slowness would widen the
-interval. For the same reason, results that failed their baselines don't show it (`Peer.failed`). If they did, code that
-is 10 % slower would fail in 10 % of its repeated jobs instead of in all. The price: a failure by chance cuts one side
-of the scatter. At the default margin of 5 %, 0.4 % of unchanged jobs fail if their levels deviate by 3 %, and 1.8 % if
-they deviate by 5 % (tests). If an accepted baseline is a job that was proven to differ, only results after it count
-(`BaselineFigure.level_since`).
+The new result isn't used to estimate how much jobs differ: a slower result isn't scatter, and it would widen the
+interval. For the same reason, results that failed their baselines aren't used (`Peer.failed`). If they were, code that
+is 10 % slower would fail in 10 % of its repeated jobs instead of in all. The price: unchanged jobs that fail by chance
+are left out, too, so the scatter lacks its slowest values. At the default margin of 5 %, 0.4 % of unchanged jobs fail
+if their levels deviate by 3 %, and 1.8 % if they deviate by 5 % (tests). If the baseline is a job that was proven to
+differ from the baseline before it, only results after this job are used (`BaselineFigure.level_since`).
 
 Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison. The elasticity
-is that of the earlier jobs, and its error widens the interval. If the clock has changed too much for an adjustment, the
-ratio is as measured, and the result has CLOCK_CHANGED. Then a higher clock may hide a slowdown, so the result doesn't
-pass.
+is estimated from the earlier jobs, and its error widens the interval. If the clock has changed too much for an
+adjustment, the ratio is as measured, and the result has CLOCK_CHANGED. If the new clock is higher, it may hide a
+slowdown, so the result doesn't pass.
 
-The job must do the same work on equal hardware as the baseline's job, or its spec names what may differ
-(`baseline_allow`): another size, precision or device isn't a change of speed.
+The job must do the same work as the baseline's job, on equal hardware, because another size, precision or device isn't
+a change of speed. Its spec may allow differences by name (`baseline_allow`).
 
-A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). At the margin itself, one look fails one
-result in 40 by chance, and far fewer of unchanged work. An inconclusive job may make more runs, and is then judged
-again. Two looks at most keep either wrong answer below one in 20, even at the margin. With no earlier job, and jobs
-that differ as much as runs, it is one in 12 (tests). The job makes as many runs as would settle the outcome at the
-first look's ratio and scatter. More runs narrow only the part of the interval that comes from this job's runs. If no
-number up to the bound would settle the outcome, the job makes no more runs.
+A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). If the slowdown equals the margin, a
+single check fails one result in 40 by chance. Unchanged work fails far less often. An inconclusive job may make more
+runs, and is then checked a second and last time. With two checks, a wrong pass and a wrong fail each have a chance
+below one in 20, even at the margin. Without an earlier job, and if jobs differ as much as runs, the chance is one in 12
+(tests). The job makes as many runs as would settle the outcome at the ratio and scatter of the first check, but none if
+the bound is too low for that. More runs narrow only the part of the interval that comes from this job's runs.
 
-More runs hardly help to tell a finer margin, since the baseline's own job and the scatter between jobs stay: with 15
-runs and with up to 45, 88 % of unchanged jobs passed at a margin of 3 % (simulated: runs scatter by 2 %, 20 earlier
-jobs). So a job gets no larger budget for its margin. Instead, `margin_advice` names the margin that its gate can tell.
+More runs hardly help with a smaller margin, since they don't reduce the variance of the baseline's job or between jobs.
+In a simulation (runs scatter by 2 %, 20 earlier jobs), 88 % of unchanged jobs passed at a margin of 3 %, both with 15
+runs and with up to 45. So a job gets no larger budget. Instead, `margin_advice` names a suitable margin.
 """
 
 import math
@@ -52,16 +52,16 @@ from dyno.models.job import BaselineDifference, BaselineOutcome
 from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
 from dyno.models.spec import Spec
 
-MOST_TIMES_THE_RUNS = 3  # the bound on the runs of a job whose spec sets no range of processes
-_MOST_PROCESSES = 100  # as in a spec
-# Of the margin, in logarithms. With 20 degrees of freedom, nine in ten unchanged results then pass at the first look: t
-# is 2.1, and the ratio itself is below 1 by 1.3 standard deviations in one of ten.
+MOST_TIMES_THE_RUNS = 3  # times the planned runs: the bound for a job whose spec sets no range of processes
+_MOST_PROCESSES = 100  # the maximum in a spec
+# Largest half-width of the ratio's interval, as a share of the margin (logarithms): nine in ten unchanged results then
+# pass the first check. With 20 degrees of freedom, t is 2.1, and one ratio in ten is 1.3 deviations below 1.
 _LARGEST_SHARE = 0.6
 _Outcome = Literal["pass", "fail", "inconclusive"]
 
 
 def most_runs(spec: Spec, made: int = 0) -> int:
-    """The bound on the number of runs of a job with a baseline, which made `made` runs by its own plan."""
+    """The maximum number of runs of a job with a baseline. `made`: the number of runs that its own plan made."""
     runs = spec.measure.runs
     if runs.max > runs.min:
         return runs.max
@@ -112,7 +112,7 @@ def figure_of(
     sampled: Collection[str],
     finished_at: datetime | None,
 ) -> BaselineFigure:
-    """The copy of a metric that `figure_metric` returned. `sampled`: the metrics that scatter as the headline does."""
+    """The copy of a metric from `figure_metric`. `sampled`: names of the metrics that scatter like the headline."""
     assert metric.value is not None, "figure_metric refuses it"
     in_series = headline is not None and metric.name in sampled
     return BaselineFigure(
@@ -132,9 +132,9 @@ def figure_of(
 
 @dataclass(frozen=True)
 class JudgedResult:
-    """A result and its baseline. `peers`: figures of earlier results, by series: the result's and the baseline's.
+    """A result and its baseline. `peers`: figures of earlier results in the series of both, by series id.
 
-    `free`: params that don't change the work as the baseline's metric measures it.
+    `free`: params that don't change the work that the baseline's metric measures.
     """
 
     baseline: Baseline
@@ -147,7 +147,7 @@ class JudgedResult:
 
 
 def judge(judged: JudgedResult) -> BaselineOutcome:
-    """The outcome for the result as it is."""
+    """Compare the result with its baseline."""
     metric, baseline = judged.result.metric(judged.baseline.metric), judged.baseline
     unjudged = BaselineOutcome(
         name=baseline.name,
@@ -173,7 +173,7 @@ def judge(judged: JudgedResult) -> BaselineOutcome:
 
 
 def _reasons(judged: JudgedResult, low: float, high: float) -> list[str]:
-    """Why the outcome is inconclusive, and that the clock has changed."""
+    """Why the outcome is inconclusive, and whether the clock has changed."""
     limit, reasons = _least(judged.baseline.margin), []
     if low < limit <= high:
         reasons.append(f"the interval holds {limit:.4g}, the limit")
@@ -187,14 +187,14 @@ def _reasons(judged: JudgedResult, low: float, high: float) -> list[str]:
 
 
 def with_outcome(judged: JudgedResult) -> Result:
-    """The result with its outcome and with CLOCK_CHANGED."""
+    """The result with its outcome, and with CLOCK_CHANGED if the clock has changed."""
     changed = clock_change(judged)
     warnings = sorted_warnings([*judged.result.warnings, *([] if changed is None else [changed])])
     return judged.result.model_copy(update={"baseline": judge(judged), "warnings": warnings})
 
 
 def clock_change(judged: JudgedResult) -> ResultWarning | None:
-    """CLOCK_CHANGED, if the clock is far from the baseline job's in the same series on equal hardware."""
+    """CLOCK_CHANGED if both jobs are of one series on equal hardware, but their clocks are far from each other."""
     clocks = _far_clocks(judged)
     return series.clock_changed([("the job", clocks[0])], "the baseline's job", clocks[1]) if clocks else None
 
@@ -218,7 +218,7 @@ def _has_higher_clock(judged: JudgedResult) -> bool:
 def runs_to_settle(judged: JudgedResult, most: int) -> int:
     """The number of runs that would settle an inconclusive result at the same ratio and scatter, at most `most`.
 
-    The number stays if the result is settled or can't be. A single run shows no scatter, so then it is `most`.
+    Returns the present number if the outcome is settled or can't be settled, and `most` if a single run has no scatter.
     """
     metric, runs = judged.result.metric(judged.baseline.metric), len(judged.result.runs)
     if metric is None or not metric.by_run or _no_ratio(judged, metric) or other_work(judged):
@@ -235,7 +235,7 @@ def runs_to_settle(judged: JudgedResult, most: int) -> int:
 
 
 def margin_advice(baseline: Baseline, spec: Spec, stored: Sequence[Peer]) -> ResultWarning | None:
-    """MARGIN_FINE, if unchanged work would often be inconclusive. `stored`: figures of its series, newest first."""
+    """MARGIN_FINE if unchanged work would often be inconclusive. `stored`: the baseline's series, newest first."""
     figure = baseline.figure
     runs = most_runs(spec, figure.peer.runs if figure and spec.measure.buys_runs else 0)
     if figure is None or runs < MIN_PROCESSES or (half := _half_width(baseline, figure, stored, runs)) is None:
@@ -255,7 +255,7 @@ def margin_advice(baseline: Baseline, spec: Spec, stored: Sequence[Peer]) -> Res
 
 
 def _half_width(baseline: Baseline, figure: BaselineFigure, stored: Sequence[Peer], runs: int) -> float | None:
-    """Half of the interval of the ratio, in logarithms, for a job of `runs` runs that scatter as the baseline's."""
+    """The half-width of the ratio's interval, in logarithms, if a job's `runs` runs scatter like the baseline's."""
     own = figure.peer.model_copy(update={"job": "", "runs": runs})
     before = _alike(figure.peer, _from(figure.level_since, stored))
     earlier = [figure.peer, *before] if figure.series else []
@@ -276,7 +276,7 @@ def _half_width(baseline: Baseline, figure: BaselineFigure, stored: Sequence[Pee
 
 
 def is_another_level(outcome: BaselineOutcome | None) -> bool:
-    """Whether a result is proven to be slower or faster than an earlier one by more than the margin."""
+    """Whether a result is proven to be slower or faster than the baseline's job by more than the margin."""
     if outcome is None or outcome.job is None or outcome.low is None or outcome.high is None or outcome.margin is None:
         return False
     return outcome.high < _least(outcome.margin) or outcome.low > 1 + outcome.margin
@@ -288,7 +288,7 @@ def without_figures(name: str, reason: str) -> BaselineOutcome:
 
 
 def _least(margin: float) -> float:
-    """The smallest ratio that is no slowdown."""
+    """The smallest ratio that isn't a slowdown beyond the margin."""
     return 1 / (1 + margin)
 
 
@@ -300,7 +300,7 @@ def _outcome(judged: JudgedResult, low: float, high: float) -> _Outcome:
 
 
 class _Sides(NamedTuple):
-    """The ratio, and the scatter of each result behind it; a scatter is None if nothing shows it.
+    """The ratio, and the scatter of each compared result; a scatter is None if it can't be estimated.
 
     `log_variance`: the variance that the adjustment to one clock adds.
     """
@@ -335,7 +335,7 @@ def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Si
     of_clock, at_clock = None, None
     if is_same and _have_one_clock(own, figure.peer):
         of_clock = series.series_elasticity(judged.result, [figure.peer, *before])
-        of_ratio = replace(of_clock, value=abs(of_clock.value))  # which is that of a rate
+        of_ratio = replace(of_clock, value=abs(of_clock.value))  # a ratio above 1 is better, as for a rate
         of_both = own.runs or 1, figure.peer.runs or 1
         at_clock = series.adjustment(own.clock_hz, figure.peer.clock_hz, of_both, of_ratio, judged.result.device)
     if at_clock is None:
@@ -355,20 +355,20 @@ def _to_limit(baseline: Baseline, value: float) -> float:
 
 
 def _in_series(judged: JudgedResult, metric: Metric) -> tuple[Peer, str | None]:
-    """The result as a member of its series; without a series if the metric doesn't scatter like the headline."""
+    """The result's figure and its series id; the id is None if the metric doesn't scatter like the headline metric."""
     if judged.headline is not None and metric.name in judged.sampled:
         return judged.headline.own, judged.headline.series
     return peers.peer(judged.result, metric, metric.value or 0.0), None
 
 
 def _of_level(judged: JudgedResult, series_id: str | None) -> Sequence[Peer]:
-    """The earlier results of the baseline's level in a series: all stored results if the level's first job is gone."""
+    """A series' earlier results at the baseline's level; all stored results if the level's first job isn't stored."""
     figure = judged.baseline.figure
     return _from(figure.level_since if figure else None, judged.peers.get(series_id or "", ()))
 
 
 def _from(job: str | None, stored: Sequence[Peer]) -> Sequence[Peer]:
-    """The figures since `job`, of `stored` ones with the newest first; all of them without that job's figure."""
+    """The figures that are newer than that of `job`; all figures if `job` has none. `stored` begins with the newest."""
     return stored[: next((position for position, peer in enumerate(stored) if peer.job == job), None)]
 
 
@@ -379,14 +379,14 @@ def _alike(own: Peer, stored: Sequence[Peer]) -> list[Peer]:
 
 
 def _have_one_clock(own: Peer, other: Peer) -> bool:
-    """Whether both results are of one device with known clocks, which explain a part of their difference."""
+    """Whether both results have equal hardware and known clocks, which explain a part of their difference."""
     return (
         own.hardware_id is not None and own.hardware_id == other.hardware_id and bool(own.clock_hz and other.clock_hz)
     )
 
 
 def _no_ratio(judged: JudgedResult, metric: Metric | None) -> str | None:
-    """Why the result can't be judged by the baseline; None if it can."""
+    """Why the result can't be compared with the baseline; None if it can be compared."""
     baseline, result = judged.baseline, judged.result
     if metric is None:
         names = _listed([other.name for other in result.metrics])
@@ -426,7 +426,7 @@ def _both(judged: JudgedResult) -> list[dict[str, JsonValue]]:
 
 def other_work(judged: JudgedResult) -> list[str]:
     """The differing fields of work or hardware that the spec doesn't allow. A field that one side lacks, such as a
-    param of a newer version, proves nothing.
+    param of a newer version, isn't a difference.
     """
     both = _both(judged)
     if not both:
@@ -450,12 +450,12 @@ _NAMES = {
 
 
 def _allowing(field: str) -> str:
-    """The name that allows a difference in the field."""
+    """The name in `baseline_allow` that allows a difference in the field."""
     return _NAMES[field] if field in _NAMES else f"params.{field.split('/')[2]}"
 
 
 def _is_other_hardware(*sides: Mapping[str, JsonValue]) -> bool:
-    """Whether the hardware isn't proven to be equal. If an id is missing, kind, model and cores stand for it."""
+    """Whether the hardware may differ. If an id is missing, kind, model and number of cores are compared instead."""
     ids = [side.get("/hardware_id") for side in sides]
     if None not in ids:
         return ids[0] != ids[1]

@@ -1,27 +1,27 @@
-"""Find where the level of figures changes: of results from day to day, or of the runs within a job.
+"""Find changes of level: in results from day to day, or in the runs within a job.
 
-*Results* (`find_changes`). The candidate of a stretch is that of E-divisive (Matteson & James 2014, "A Nonparametric
-Approach for Multiple Change Point Analysis of Multivariate Data", Journal of the American Statistical Association 109):
-the split with the largest energy distance between the values before it and the values after it, up to any later value.
-So it also finds a level that lasts for a while and goes back. The candidate splits the stretch if Student's test of
-both sides is significant, and the search continues on each side. At the end, the weakest split is removed until all are
-significant between their neighbours. Both steps follow Hunter (Fleming et al. 2023, "Hunter: Using Change Point
-Detection to Hunt for Performance Regressions", ICPE '23), which Apache Otava continues. docs/dev/decisions/0028-*.md
-says why Dyno has its own code. Values are compared as logarithms, so a rate and its time have the same changes. A level
-has at least `MIN_LEVEL` values, and its median must differ, too, so an outlier isn't a change. The variance is pooled
-over both sides, so a few new values suffice after many old ones.
+*Results* (`find_changes`). The candidate in a stretch of values is that of E-divisive (Matteson & James 2014, "A
+Nonparametric Approach for Multiple Change Point Analysis of Multivariate Data", Journal of the American Statistical
+Association 109): the split with the largest energy distance between the values before it and the values after it. The
+values after it may end anywhere, so the search also finds a level that lasts for a while and goes back. The candidate
+splits the stretch if Student's test between its sides is significant, and the search continues on each side. At the
+end, the weakest split is removed until each remaining split is significant between its neighbours. Both steps follow
+Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE '23),
+which Apache Otava continues. docs/dev/decisions/0028-*.md says why Dyno has its own code. Values are compared as
+logarithms, so a rate and its inverse change alike. A level has at least `MIN_LEVEL` values, and its median must differ,
+too, so an outlier isn't a change. The variance is pooled over both sides, so a few new values suffice.
 
-*Runs* (`largest_shift`). A step between each two neighbours, and a straight line, are fitted by least squares. The best
-fit is judged by its sum of squares over the residual one. This is the likelihood ratio of a change at an unknown place
-(Worsley 1979, "On the Likelihood Ratio Test for a Shift in Location of Normal Populations", JASA 74). Consecutive runs
-resemble each other, which looks like a change. So the limits were simulated (60,000 to 200,000 trials) for normal
-values with the recorded autocorrelation of 0.44. Independent values with heavy tails (Student's t, 3 degrees of
-freedom) exceed SHIFT_LIMITS as rarely. With an autocorrelation of 0.8, levels really wander: one set of ten runs in
-nine exceeds them.
+*Runs* (`largest_shift`). Dyno fits a step at each place between two runs, and a straight line, by least squares. The
+best fit is the one with the largest ratio of its sum of squares to the residual sum of squares. This ratio is the
+likelihood ratio of a change at an unknown place (Worsley 1979, "On the Likelihood Ratio Test for a Shift in Location of
+Normal Populations", JASA 74). Consecutive runs resemble each other, which looks like a change. So the limits were
+simulated (60,000 to 200,000 trials) for normal values with the recorded autocorrelation of 0.44. Independent values
+with heavy tails (Student's t, 3 degrees of freedom) exceed SHIFT_LIMITS equally rarely. With an autocorrelation of 0.8,
+levels really wander: one in nine sets of ten runs exceeds these limits.
 
-Five runs show little. Their scatter may be small by chance, and then any difference looks like a change. For clocks,
-the usual scatter is known: each limit of CLOCK_SHIFT_LIMITS counts it as two further degrees of freedom. So five clocks
-that deviate by 0.5 % show a step of 5 % in 99 % of cases, and a step of 4 % in 94 %.
+Five runs are weak evidence. Their scatter may be small by chance, and then any difference looks like a change. For
+clocks, the usual scatter is known: the limits of CLOCK_SHIFT_LIMITS include it as two more degrees of freedom. If five
+clocks deviate by 0.5 %, a step of 5 % is detected in 99 % of cases, and a step of 4 % in 94 %.
 """
 
 import math
@@ -33,24 +33,24 @@ from typing import Any, NamedTuple
 from dyno.bench.measure.statistics import centred, logs, median, product, squares, student_t
 
 MIN_LEVEL = 3
-# The candidate is the best of many splits, which a single test's probability ignores: docs/results/history.md.
+# Strict: the test assumes one given split, but the candidate is the best of many (docs/results/history.md).
 SIGNIFICANCE = 0.0001
 _FIRST_PASS = 0.001  # a split that is weak in a long stretch may be strong between its neighbours
 _WINDOW = 0.00001
 _LEAST_CHANCE = 1e-300  # keeps z finite
 # By number of runs: the ratio that one in a hundred sets without a change exceeds.
 SHIFT_LIMITS = {5: 55.0, 6: 24.0, 7: 14.5, 8: 10.0, 10: 6.3, 15: 3.2, 20: 2.2, 30: 1.3, 50: 0.71}
-# The same for one in forty sets of clocks that deviate by 1.5 %, the largest recorded deviation, with QUIET_CLOCK.
+# With QUIET_CLOCK: the ratio that one in forty sets of clocks exceeds. Clocks deviate by 1.5 %, the recorded maximum.
 CLOCK_SHIFT_LIMITS = {5: 10.5, 6: 8.2, 7: 6.6, 8: 5.5, 10: 4.0, 15: 2.35, 20: 1.65, 30: 1.0, 50: 0.57}
 QUIET_CLOCK = 2 * 0.005**2  # the sum of squares of a clock that deviates by 0.5 %, for two degrees of freedom
 
 
 @dataclass(frozen=True)
 class Change:
-    """A new level of the `after` values from `index` on, against the level of the `before` values in front of it.
+    """A change of level at `index`. `before` and `after`: the numbers of values before `index` and from it on.
 
-    `ratio`: the new level's geometric mean over the old one's, with its 95 % interval. `z`: the significance of
-    Student's test, as the standard normal deviate of the same probability.
+    `ratio`: the new level's geometric mean divided by that of the old level, with its 95 % interval. `z`: the
+    significance of Student's test, as the standard normal deviate of the same probability.
     """
 
     index: int
@@ -110,7 +110,7 @@ def _deviate(difference: float, error: float, degrees: int) -> float:
 
 
 def _strength(before: Any, after: Any) -> float:
-    """z; 0 if the medians differ by less than half as much as the means, since outliers then moved the means."""
+    """z; 0 if the medians differ by less than half of the means' difference, since outliers then moved the means."""
     difference, error, degrees = _difference(before, after)
     if abs(median(after.tolist()) - median(before.tolist())) < abs(difference) / 2:
         return 0.0
@@ -124,7 +124,7 @@ def _z_limit(significance: float) -> float:
 
 
 def _levels(series: Any, cuts: Sequence[int]) -> list[tuple[Any, Any]]:
-    """The values before and after each cut, up to its neighbours."""
+    """The values before and after each cut, up to the neighbouring cuts."""
     bounds = [0, *cuts, len(series)]
     return [(series[start:cut], series[cut:end]) for start, cut, end in zip(bounds, cuts, bounds[2:], strict=False)]
 
@@ -132,8 +132,8 @@ def _levels(series: Any, cuts: Sequence[int]) -> list[tuple[Any, Any]]:
 def _weak_cuts(series: Any) -> list[int]:
     """The candidates that are significant in the stretch that they split, in order.
 
-    A level that goes back differs little from all later values, so the values up to the candidate's `last` count as
-    well, but under a stricter limit: they were chosen out of many.
+    A level that goes back differs little from the mean of all later values. So a second test uses only the values up to
+    the candidate's `last`. Its limit is stricter, because `last` was chosen out of many.
     """
     sums, limit, strict = _distance_sums(series), _z_limit(_FIRST_PASS), _z_limit(_WINDOW)
     cuts, stretches = list[int](), [(0, len(series))]
@@ -150,7 +150,7 @@ def _weak_cuts(series: Any) -> list[int]:
 
 
 def _strong_cuts(series: Any, cuts: Sequence[int]) -> list[int]:
-    """`cuts` without those that aren't significant between their neighbours."""
+    """The cuts that remain when the weakest is removed until all are significant between their neighbours."""
     kept, limit = list(cuts), _z_limit(SIGNIFICANCE)
     while kept:
         strengths = [_strength(before, after) for before, after in _levels(series, kept)]
@@ -162,7 +162,7 @@ def _strong_cuts(series: Any, cuts: Sequence[int]) -> list[int]:
 
 
 def _distance_sums(series: Any) -> Any:
-    """[i, j]: the sum of the distances between the first i values and the first j values."""
+    """A matrix. Element [i, j]: the sum of the distances between the first i values and the first j values."""
     import numpy as np
 
     sums = np.zeros((len(series) + 1, len(series) + 1))
@@ -171,7 +171,7 @@ def _distance_sums(series: Any) -> Any:
 
 
 def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
-    """The cut and the last in start..end with the largest weighted energy distance of start..cut and cut..last.
+    """The cut and last in start..end for which start..cut and cut..last have the largest weighted energy distance.
 
     Each side has at least `MIN_LEVEL` values. With n and m values: n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|).
     """
@@ -179,7 +179,7 @@ def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
 
     cuts = np.arange(start + MIN_LEVEL, end - MIN_LEVEL + 1)[:, None]
     lasts = np.arange(start + 2 * MIN_LEVEL, end + 1)[None, :]
-    n, m = cuts - start, np.maximum(lasts - cuts, 2)  # below MIN_LEVEL: masked at the end
+    n, m = cuts - start, np.maximum(lasts - cuts, 2)  # sides below MIN_LEVEL are masked at the end
 
     def between(a: Any, b: Any, c: Any, d: Any) -> Any:
         return sums[b, d] - sums[a, d] - sums[b, c] + sums[a, c]
@@ -196,9 +196,9 @@ def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
 class Shift(NamedTuple):
     """The best fit of a change: `at` is the run that begins the new level, or None for a slide over all runs.
 
-    `moved`: the distance of the mean from the farther level, as a share of the mean. `rel_half_width`: half the width
-    of the mean's 95 % interval without the change. `ratio`: the sum of squares of the fit over the residual one plus
-    `usual`.
+    `moved`: the distance of the mean from the farther level, as a share of the mean. `rel_half_width`: the half-width
+    of the mean's 95 % interval without the change. `ratio`: the fit's sum of squares, divided by the sum of `usual` and
+    the residual sum of squares.
     """
 
     at: int | None
@@ -208,9 +208,9 @@ class Shift(NamedTuple):
 
 
 def largest_shift(values: Sequence[float], limits: dict[int, float], usual: float = 0.0) -> Shift | None:
-    """The change of level, if it is larger than chance explains. None below five values, which are too few.
+    """The largest change of level; None if chance may explain it, or with fewer than five values.
 
-    `usual`: a previously known sum of squares of such values (logarithms), for which the limits were simulated.
+    `usual`: an already known sum of squares of such values (logarithms); the limits were simulated with it.
     """
     count = len(values)
     if count < min(limits):

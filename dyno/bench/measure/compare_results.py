@@ -2,14 +2,14 @@
 
 A comparison names every difference, and the differences decide what the ratios mean (`dyno.bench.measure.differences`).
 
-WEAK_BASELINE. A speed-up depends on the base as much as on the faster result. Well-tuned dense work reaches 60 to
-90 % of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work
-reaches little on any device, which doesn't make it a weak base. The base is weak if it used less than 30 % of its
-peak, and less than half of the share that a faster result used of its own peak.
+WEAK_BASELINE. A speed-up depends on the base as much as on the faster result. Well-tuned dense work reaches 60 to 90 %
+of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work reaches
+less on any device, so a small share alone doesn't make a base weak. The base is weak if it used less than 30 % of its
+device's peak, and also less than half of the share that a faster result used of its own device's peak.
 
 Results of the same work, done in the same way on equal CPUs at different times, are compared at the clock of the base
-(`dyno.bench.measure.series`). Other clocks are a part of the difference. CLOCK_CHANGED: the clock of such a result, or
-of a result on a GPU, differs too much for an adjustment.
+(`dyno.bench.measure.series`). In all other comparisons, clocks are a part of the difference. CLOCK_CHANGED: the clock
+of a result of the same work on equal CPUs or GPUs differs from that of the base by more than 10 %.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -45,7 +45,7 @@ class ComparisonEntry:
 
     job: Job
     result: Result
-    arm: Literal["first", "second"] | None = None  # for a job with several results; its spec is `arm_spec`
+    arm: Literal["first", "second"] | None = None  # which spec of a job with two specs; `arm_spec` is this spec
     arm_spec: Spec | None = None
 
     @property
@@ -72,7 +72,7 @@ WEAK_SHARE = 0.3
 
 
 def weak_baseline(results: Sequence[Compared], base: int = 0) -> ResultWarning | None:
-    """Silent if the peak of either side is unknown, or if no result is faster than the base."""
+    """WEAK_BASELINE. None if the peak of either side is unknown, or if no result is faster than the base."""
     first = results[base]
     winners = [row for row in results if row.ratio is not None and row.ratio.verdict is Comparative.FASTER]
     reached = max((row.peak_fraction for row in winners if row.peak_fraction is not None), default=None)
@@ -108,8 +108,8 @@ def compare(
 ) -> Comparison:
     """Compare `entries` with `entries[base]`, in the requested order.
 
-    `workload`: None if it is of another version. `estimator`: for runs that took turns; other runs are compared at the
-    clock of the base, if possible.
+    `workload`: None if this version doesn't have it. `estimator` computes the ratio of runs that took turns. Without
+    it, results are compared at the clock of the base, if possible.
 
     Raises NotComparable and InvalidComparison.
     """
@@ -171,7 +171,7 @@ def _results(
 
 
 def ratio(first: Metric, other: Metric, how: CompareHow, estimator: Estimator) -> Ratio:
-    """Above 1 if `other` is better, for metrics of either direction."""
+    """The ratio of `other` to `first`; above 1 if `other` is better, for metrics of either direction."""
     over, under = (other, first) if other.better == "higher" else (first, other)
     if over.value is None or not under.value:
         reason = _why_no_ratio(first, other)
@@ -205,7 +205,7 @@ def _why_no_ratio(first: Metric, other: Metric) -> str:
 
 
 def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
-    """The metric's own interval if it has this confidence. With a target, that isn't Student's t alone."""
+    """The metric's own interval if it has this confidence, else Student's. With a target, its own may be wider."""
     if not metric.by_run or metric.value is None:
         return None
     if confidence == metric.confidence:
@@ -213,7 +213,7 @@ def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
     return statistics.mean_interval(metric.by_run, confidence)
 
 
-_OTHER_WAYS = ("/framework", "/replicas", "/details/")  # fields, beside params, that name ways to do the same work
+_OTHER_WAYS = ("/framework", "/replicas", "/details/")  # fields, besides params, that name ways to do the same work
 
 
 def _same_way(base: ComparisonEntry, other: ComparisonEntry, metric: str, workload: Workload | None) -> bool:
@@ -252,7 +252,7 @@ def _at_clock_of(
 
 
 def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool) -> series.Elasticity | None:
-    """The elasticity that rests on more results. If neither has a prediction, it is assumed for a sampled metric."""
+    """The elasticity that rests on more jobs. If neither side has one, a value is assumed for a sampled metric."""
     repeats = [side.repeat for side in (of_base, metric) if side.repeat and side.repeat.elasticity is not None]
     if not repeats:
         return series.Elasticity(series.assumed_elasticity(base, metric.better)) if is_sampled else None
@@ -264,7 +264,7 @@ def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool)
 def _ratio(
     first: Metric, metric: Metric, at_clock: _AtClock | None, how: CompareHow, estimator: Estimator | None
 ) -> Ratio:
-    """The ratio at one clock, with the ratio as measured beside it."""
+    """The ratio at the clock of the base, if `at_clock` is known, and the ratio as measured."""
     if at_clock is None:
         return ratio(first, metric, how, estimator or ratios.ratio_of_means)
     adjusted = ratio(first, at_clock.metric, how, partial(ratios.ratio_of_means, log_variance=at_clock.log_variance))
@@ -284,7 +284,7 @@ def _judged(base: ComparisonEntry, other: ComparisonEntry, measured: Ratio) -> R
 
 
 def without_verdict(found: Ratio, reason: str) -> Ratio:
-    """The ratio without its interval, which would say that the ratio is known."""
+    """The ratio without a verdict and without an interval, which would suggest that the ratio is known."""
     return Ratio(verdict=Comparative.INCONCLUSIVE, value=found.value, as_measured=found.as_measured, reason=reason)
 
 
@@ -334,7 +334,7 @@ def _compared(
 
 
 def _peak_fraction(result: Result, metric: str) -> float | None:
-    """The fraction of peak of the metric's work. A case has its own; a first execution's is unknown."""
+    """The fraction of peak of the metric's work. A case has its own fraction; that of a first execution is unknown."""
     if metric.startswith(result_metrics.COLD):
         return None
     table = result.details.get("cases")
@@ -379,7 +379,7 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
 
 
 def _margin_notes(results: Sequence[Compared], margin: float) -> list[str]:
-    """A note for each proven difference that is SAME because the margin is larger."""
+    """A note for each result that is SAME although a difference is proven: the margin is larger than the difference."""
     return [
         f"{'the second spec' if row.arm else row.job} is SAME by the margin of {100 * margin:.4g} %, but its "
         "interval excludes 1: it differs from the base. A smaller margin tells them apart."
@@ -438,22 +438,22 @@ def _beyond(
         return paired
     effect = None if paired.smallest_effect is None else (1 + paired.smallest_effect) * departure - 1
     wider = statistics.Interval(value, low / departure, high * departure)
-    return replace(paired, interval=wider, smallest_effect=effect, with_more=None)  # runs don't change the control
+    return replace(paired, interval=wider, smallest_effect=effect, with_more=None)  # more runs don't change the control
 
 
 def _against_itself(first: Result, again: Result, how: CompareHow) -> Ratio | None:
     before, after = (result.metric(how.metric or "") for result in (first, again))
     if before is None or after is None:
-        return None  # `compare` says so
+        return None  # `compare` reports it
     paired = ratio(before, after, how, partial(ratios.paired_ratio, without=_spoilt_pairs(first, again)))
     wrong = again.verdict is Verdict.UNTRUSTED
     return without_verdict(paired, f"the control is untrusted ({grave_codes(again)})") if wrong else paired
 
 
 def _spoilt_pairs(first: Result, second: Result) -> frozenset[int]:
-    """The pairs with a run that other processes spoilt. The load of others chooses them, never the figures.
+    """The pairs in which other processes disturbed a run. Only the measured load selects them, never the figures.
 
-    Empty if half of the pairs of either order, or fewer, would remain: then the disturbance is a usual condition.
+    Empty if at most half of the pairs of either order would remain: then the disturbance is a usual condition.
     """
     if len(first.runs) != len(second.runs):
         return frozenset()

@@ -3,40 +3,40 @@
 Products. Freivalds (1979) checks A B = Y by A (B r) = Y r for random r, in O(n^2) instead of O(n^3). In floating point
 the two sides differ by E r, where E = Y - A B is the error of the product. For r of independent random signs, the
 expectation of |E r|^2 is the squared Frobenius norm of E (Girard 1989, Hutchinson 1990). So the same test measures the
-relative error |E| / |A B| without a product A B in float64. All arithmetic here is float64.
+relative error |E| / |A B| without computing A B in float64. All arithmetic here is float64.
 
 Tolerance. A value rounded to unit roundoff u errs by 0.42 u (root mean square, relative, over a log-uniform
 significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32 per
 step at random. The steps' errors add like a random walk, so a correct chain has an error of about
 sqrt(k) sqrt((0.42 u)^2 + K u32^2). The tolerance is four times this error, at most a half: an output of zeros errs
-by 1. A wrong operand, an omitted column, or a step too few gives errors from 1/sqrt(n) to 1.
+by 1. A wrong operand, an omitted column, or a missing step gives errors from 1/sqrt(n) to 1.
 
 Eigen, and so TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it. Each product then
-errs by 0.85 u, always downwards, and k products err k times as much. If Y is smaller than the average for operands of
-this size, the error of a single product is relative to that average. A sum of few elements may cancel, but its rounding
-error stays. The powers of a matrix of less than 16 x 16 return to earlier values and round alike each time, so the
-errors of k steps add up linearly, not as sqrt(k).
+errs by 0.85 u, always downwards, and k products err k times as much. If Y is smaller than is usual for operands of this
+size, the error of a single product is relative to the usual size of Y. A sum of few elements may cancel to almost zero,
+but its rounding error remains. The powers of a matrix of less than 16 x 16 return to earlier values and round alike
+each time, so the errors of k steps add up linearly, not as sqrt(k).
 
-Precision. The observed precision comes only from the error of a single product. A chain's error mixes the precision
-with its length, so a wrong chain would pass as a coarse precision. Float32 sums over very many terms err more: the
-fewer partial sums a library keeps, the more. A single sum, term by term, as a GPU thread computes it, errs most. Its
-partial sums grow as sqrt(j), and each has a rounding error of 0.42 u32. So the sum errs by 0.3 u32 sqrt(K), plus or
-minus a fifth (simulated for K from a thousand to a million). TensorFlow and JAX on a CPU err by 1e-6 over a million
-terms. Up to 0.36 u32 sqrt(K), an error beyond the border to bf16x3 may come from float32 itself.
+Precision. The observed precision comes only from the error of a single product. A chain's error depends on both the
+precision and the length, so a wrong chain would look like a coarse precision. Float32 sums over very many terms err
+more, especially if a library keeps few partial sums. A single sum, term by term, as a GPU thread computes it, errs
+most. Its partial sums grow as sqrt(j) over j terms, and each has a rounding error of 0.42 u32. So the sum errs by 0.3
+u32 sqrt(K), plus or minus a fifth (simulated for K from a thousand to a million). TensorFlow and JAX on a CPU err by
+1e-6 over a million terms. Up to 0.36 u32 sqrt(K), an error beyond the border to bf16x3 may come from float32.
 
 Training steps. Dyno compares a timed step with a plain float32 step from the same weights, optimiser and seeds, on the
 same batch. The error of a correct step depends on the model as much as on the precision: some gradients pass rounding
 errors on, others amplify them. So Dyno makes the plain step twice, the second time in the requested precision and with
-each weight off by one rounding, at random. The resulting difference in the change of a weight array is the effect of
+a random rounding error added to each weight. The resulting difference in the change of a weight array is the effect of
 rounding. A step may err by four times this effect, and by at least 2 %. One draw of rounding errors doesn't show every
-effect: a value near zero that changes sign at a ReLU, or two near equals at a max-pooling, moves a small array by up to
-0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6 seeds). Wrong steps err by 10 % and more
-(docs/dev/decisions/0018-a-step-against-a-plain-step.md).
+effect. If a value near zero changes its sign at a ReLU, or if two nearly equal inputs of a max-pooling swap their
+order, a small array moves by up to 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6 seeds). Wrong steps err by 10 % and
+more (docs/dev/decisions/0018-a-step-against-a-plain-step.md).
 
-A rounding is the unit roundoff of the precision. In float32 it is that of a sum of 65,536 terms with an error in each
-addition, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries differ in the order.
+The size of this rounding error is the unit roundoff of the precision. For float32 it is the error of a sum of 65,536
+terms, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries add in different orders.
 
-An array doesn't count if rounding alone could move its change by half. Examples are biases in front of a batch
+An array isn't compared if rounding alone could alter its change by half. Examples are biases in front of a batch
 normalisation, whose gradient is zero except for rounding, and deep networks in bfloat16.
 """
 
@@ -59,7 +59,7 @@ _RMS_ROUNDING = 0.42
 _SAFETY = 4.0
 MAX_TOLERANCE = 0.5
 _MIXING = 16  # side; after 20,000 products, sides of 2 to 8 err up to 100 times the random walk, 16 to 64 don't
-_CUT_OFF = (0.6, 1.2)  # times u: from between the errors of rounding and truncation to as far beyond the latter
+_CUT_OFF = (0.6, 1.2)  # times u: truncation errs by 0.85; 0.6 is halfway to the 0.42 of rounding, 1.2 as far above
 _ROWS_COMPARED = 8
 _ROWS = 512  # rows converted to float64 at once, which bounds the extra memory
 
@@ -81,7 +81,7 @@ class ProductCheck:
 
     For a single product, the denominator is at least |A| |B| / sqrt(K), the norm that random operands give.
 
-    NaN if both product and Y are zero: the check then judges neither correctness nor precision (`is_known`).
+    NaN if both product and Y are zero: then neither correctness nor precision is known (`is_known`).
     """
 
     rel_error: float
@@ -138,16 +138,16 @@ def chain_tolerance(dtype: str, *, inner: int, products: int) -> float:
 
 
 def is_checkable(dtype: str, *, inner: int, products: int) -> bool:
-    """Whether a correct chain differs from a wrong one; False for long chains whose errors add up linearly."""
+    """Whether the check tells correct from wrong chains; False for long chains whose errors add up linearly."""
     return inner >= _MIXING or chain_tolerance(dtype, inner=inner, products=products) <= MAX_TOLERANCE
 
 
 def precision_fingerprint(rel_error: float, *, requested: str | None = None, inner: int = 1) -> str | None:
-    """The precision with this error in one product: the nearest of FINGERPRINTS on a logarithmic scale, else None.
+    """The precision with this error in one product: the nearest of FINGERPRINTS on a logarithmic scale, or None.
 
-    Borders are geometric means of neighbours. fp8 extends as far up as down. float32 has no lower border (exact small
-    integers, float64). tf32 and float16 have the same error, which counts as "tf32" unless float16 was `requested`.
-    Sums over `inner` terms raise float32's border, as far as bf16x3 allows. None if both may have this error.
+    Borders are geometric means of neighbours. fp8 extends as far above its error as below. float32 has no lower border
+    (exact small integers, float64). tf32 and float16 err alike: the answer is "tf32" unless float16 was `requested`.
+    Sums over `inner` terms raise float32's upper border. None if both float32 and bf16x3 may have this error.
     """
     if not math.isfinite(rel_error) or precision_unchecked(rel_error, inner=inner):
         return None
@@ -178,8 +178,8 @@ def allowed_error(
 ) -> float:
     """Maximum error of `check`, a chain of `products` products, if a `single` product ran in the `observed` precision.
 
-    It is the tolerance of `check`, or the observed precision's if the single product is within it: TF32 instead of the
-    requested float32 is a different precision, not a wrong result. It is never above MAX_TOLERANCE.
+    If the single product is as exact as the observed precision, the larger tolerance of both precisions: TF32 instead
+    of float32 is another precision, not a wrong result. Else the tolerance of `check`. At most MAX_TOLERANCE.
     """
     if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
         return check.tolerance
@@ -333,7 +333,7 @@ def agreement(
 
 
 def step_incorrect(found: Agreement, array: str | None, looks: int) -> ResultWarning:
-    """RESULT_INCORRECT for a training whose `looks` compared steps all disagreed; `found` is the last comparison."""
+    """RESULT_INCORRECT for a training whose compared steps (`looks`) all disagreed; `found` is the last comparison."""
     return warning(
         "RESULT_INCORRECT",
         "A training step differs from a float32 step with the same weights and batch.",
@@ -346,7 +346,7 @@ def step_incorrect(found: Agreement, array: str | None, looks: int) -> ResultWar
 def _array_error(
     before: NDArray[np.generic], timed: NDArray[np.generic], plain: NDArray[np.generic], rounded: NDArray[np.generic]
 ) -> tuple[float, float]:
-    """(error, bound), both relative to the change of the array in the plain step; infinite if it doesn't change."""
+    """(error, bound), both relative to the change of the array in the plain step; infinite for an unchanged array."""
     start, timed_end, plain_end, rounded_end = (array.astype(np.float64) for array in (before, timed, plain, rounded))
     change = float(np.linalg.norm(plain_end - start))
     # Storing the weights rounds them to their dtype, before and after the step.

@@ -1,15 +1,15 @@
-"""Rank the devices of a fleet for one spec, by one comparable result of each.
+"""Rank the devices of a fleet for one spec, by one comparable result of each device.
 
-- Results are comparable if workload, timed params, precision and method agree (`dyno.bench.measure.differences`).
-  If they don't, the largest group of comparable results counts. Of equal groups, the group with the newest result does.
-- A ratio is that of a comparison, between the runs of two jobs. Clocks aren't adjusted: a device whose clock is low is
-  slow. A price has no error. A device whose ratio has no interval is ranked by its value alone.
-- Work per joule is the mean over the runs. If a run has no energy, the job's value counts, without an interval.
+- Results are comparable if workload, timed params, precision and method agree (`dyno.bench.measure.differences`). Only
+  the largest group of comparable results is ranked; of equally large groups, the group with the newest result.
+- A ratio is computed as in a comparison, from the runs of two jobs. But clocks aren't adjusted: a device whose clock is
+  low is slow. A price has no error. A device whose ratio has no interval is ranked by its value alone.
+- Work per joule is the mean over the runs. If a run has no energy, the job's value is used, without an interval.
 - The time for an amount of work is `fixed_s` + amount x time per unit. `fixed_s` is the sum of a run's phases before
-  its first sample: import, device, data, build, compile and first execution. Two devices are equally fast at the
-  amount (difference of fixed times) / (difference of times per unit). The amount's interval is Fieller's over the runs
-  of both jobs, with the degrees of freedom of the smaller job. If the times per unit can't be told apart, the amount
-  is unknown.
+  its first sample: import, device, data, build, compile and first execution. Two devices are equally fast at the amount
+  (difference of fixed times) / (difference of times per unit). The amount's interval is Fieller's over the runs of both
+  jobs, with the degrees of freedom of the job with fewer runs. If the times per unit can't be told apart, the amount is
+  unknown.
 """
 
 import math
@@ -136,7 +136,7 @@ def _order(metrics: Mapping[str, Metric]) -> list[str]:
 
 
 def _per_joule(result: Result, rate: Metric) -> Metric | None:
-    """The work per joule of each run, or of the job if a run has no energy. None for a metric but the throughput."""
+    """The work per joule of each run, or of the job if a run has no energy. None unless `rate` is the throughput."""
     energy, work = result.energy, rate.unit.removesuffix("/s")
     if rate.name != "throughput":
         return None
@@ -161,7 +161,7 @@ def _by_energy_of_runs(of_job: float, runs: Sequence[RunSummary]) -> list[float]
 
 
 def _per_currency(rate: Metric, price: float) -> Metric:
-    """The price of a device-hour has no error, so the figures of the runs scale."""
+    """The work per unit of currency. The price of a device-hour has no error, so all figures are only scaled."""
     scale = _HOUR_S / price
     scaled = {
         name: None if (value := getattr(rate, name)) is None else value * scale for name in ("value", "low", "high")
@@ -182,7 +182,7 @@ def _ranking(by: advice.Criterion, metrics: Mapping[str, Metric]) -> advice.Advi
 
 
 def _is_alike(ratio: Ratio) -> bool:
-    """Whether the figures can't be told apart. Without an interval, the value alone ranks."""
+    """Whether the figures can't be told apart. False without an interval: then the value alone ranks."""
     return ratio.low is not None and ratio.verdict is not Comparative.SLOWER
 
 
@@ -217,7 +217,7 @@ def _as_figure(unit: str, interval: statistics.Interval) -> advice.AdviceFigure:
 
 
 def _fixed_s(result: Result) -> list[float]:
-    """For each run the time before its first sample; empty if a run doesn't know it."""
+    """The time before the first sample, for each run; empty if it is unknown for a run."""
     return (
         []
         if any(run.phases.first_execution_s is None for run in result.runs)

@@ -1,13 +1,13 @@
-"""Find what differs between results, by JSON pointer, and which of their metrics compare.
+"""Find the fields that differ between results, as JSON pointers, and the metrics that can be compared.
 
 The differences decide what a ratio means:
 
-- The same work has the same workload, params and precision. A ratio is a change of speed. Params that don't change what
-  a sample times (`Params.untimed`: epochs, trials, …) or how much work it is (`Params.how`: jit_compile, …) may differ.
-  Untimed params count for a metric that isn't sampled, such as the training's time, or the latency of calls that arrive
-  at a rate. An unobserved precision doesn't prove a difference. If all results have the params that ran, these count.
-- Different work is compared per unit of work (FLOP/s, samples/s, time per sample). If the amount of work differs, with
-  workload or params, totals such as the time of an epoch aren't compared.
+- Results of the same work have the same workload, params and precision. Their ratio is a change of speed. Params may
+  differ if they don't change what a sample times (`Params.untimed`: epochs, trials, …) or the amount of work
+  (`Params.how`: jit_compile, …). Untimed params must also be equal for a metric that isn't sampled, such as the
+  training's time, or the latency of calls that arrive at a rate. An unobserved precision isn't a difference.
+- Different work is compared per unit of work (FLOP/s, samples/s, time per sample). If the workload or params change the
+  amount of work, totals such as the time of an epoch aren't compared.
 
 Results share a metric if each has a metric of this name, unit and direction.
 """
@@ -24,7 +24,7 @@ from dyno.models.spec import Spec
 from dyno.validation_messages import pointer
 
 _OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
-_TOTALS = ("s", "bytes")  # units of metrics that grow with the work; times per unit or to an accuracy don't
+_TOTALS = ("s", "bytes")  # units of metrics that grow with the work, except times per unit or to an accuracy
 _CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices of the run, in a result's details
 
 
@@ -156,7 +156,7 @@ def changes_amount(difference: Difference, free: Collection[str]) -> bool:
 
 
 def changes_work(difference: Difference, free: Collection[str]) -> bool:
-    """Like `changes_amount`, but also in the requested or observed precision, or in the method of measurement."""
+    """Like `changes_amount`, but a difference in the precision or in the method of measurement counts, too."""
     if difference.field == "/method_version":
         return True
     if difference.field.startswith("/precision/"):

@@ -3,9 +3,9 @@
 Each check uses only its arguments. `dyno.bench.runner.checks` takes the readings after the samples, and
 `dyno.bench.runner.case_sampling` counts compilations between samples.
 
-SLOW_PATH: did the work run on slower kernels than the device supports? Flags, instructions and settings decide, without
-timing. The cost of a flag depends on the work, and Dyno doesn't measure it: the warning names the flag, and the figure
-is valid for that path.
+SLOW_PATH: did the work run on slower kernels than the device supports? The check uses flags, instructions and settings,
+not timings. The cost of a flag depends on the work, and Dyno doesn't measure it: the warning names the flag, and the
+figure is valid for that path.
 """
 
 import math
@@ -21,14 +21,14 @@ from dyno.models.device import Device
 from dyno.models.result import ResultWarning
 from dyno.models.runner_protocol import RunRecord
 
-# After correct work, the drain has nothing to wait for and takes 0.02 to 0.2 ms. Half a sample lasts at least 25 ms.
+# After correct work, the drain has nothing to wait for and takes 0.02 to 0.2 ms. A reading lasts about 20 ms.
 DRAIN_LIMIT = 0.05
 DRAIN_FLOOR_S = 1e-3
 # Added work must take this share of its expected time; the rest allows for noise.
 GROWTH_SHARE = 0.5
-TELLING_SHARE = 0.25  # of a single execution's time; less is within the noise
-# A training counts three times its forward pass. The first layer needs no gradient for its inputs, so a training that
-# consists mostly of that layer does two thirds of the counted work. Wrong units are off by a factor of two.
+TELLING_SHARE = 0.25  # of a single execution's time; a smaller share is within the noise
+# A training declares three times the FLOP of its forward pass. Its first layer needs no gradient for its inputs, so a
+# training with hardly any other layer does two thirds of the declared work. Wrong units are off by a factor of two.
 UNIT_LIMIT = 5 / 3
 _NAMED = 5
 
@@ -51,7 +51,7 @@ class DrainReading:
 
 @dataclass(frozen=True)
 class WorkGrowth:
-    """The times of the work (`single_s`) and of `times` as much work (`grown_s`).
+    """The time of the work (`single_s`), and of `times` times this work (`grown_s`).
 
     `least_s`: the time of the single work at the device's highest possible rate.
     """
@@ -104,7 +104,7 @@ def async_timing(readings: Sequence[DrainReading]) -> ResultWarning | None:
 
 
 def work_eliminated(growth: WorkGrowth, work: str) -> ResultWarning | None:
-    """Raised if more of the `work` (a noun for the message) took no longer."""
+    """Raised if added work took almost no time (see `WorkGrowth.eliminated`). `work`: a noun for the message."""
     if not growth.telling or not growth.eliminated:
         return None
     return warning(
@@ -118,7 +118,7 @@ def work_eliminated(growth: WorkGrowth, work: str) -> ResultWarning | None:
 
 
 def unit_mismatch(declared: float, counted: float) -> ResultWarning | None:
-    """Raised if the larger of the declared and the counted FLOP per execution is more than 5/3 of the other."""
+    """Raised if the declared and the counted FLOP per execution differ by a factor of more than 5/3."""
     if max(declared, counted) <= UNIT_LIMIT * min(declared, counted):
         return None
     message = f"The figure counts {declared:.3g} FLOP per execution; the framework counts {counted:.3g}."
@@ -234,7 +234,7 @@ class _Executed:
 
 
 def slow_path(device: Device, params: Any, records: Sequence[RunRecord]) -> ResultWarning | None:
-    """One warning with every reason why a path faster than the executed one exists."""
+    """One warning with all reasons why the work didn't run on the fastest path."""
     ran = _executed(device, params, records[0])
     reasons = [*_switched_off(ran), *_limited(ran), *_wider(ran), *_unfused(ran), *_without_xla(ran)]
     if not reasons:
@@ -293,7 +293,7 @@ def _limited(ran: _Executed) -> Iterator[str]:
 
 
 def _level(name: str) -> int | None:
-    """The level's number; None for a further level. oneDNN writes AVX512_CORE_VNNI for XLA's AVX512_VNNI."""
+    """The level's number; None for an unknown level. oneDNN writes AVX512_CORE_VNNI for XLA's AVX512_VNNI."""
     short = name.replace("AVX512_CORE", "AVX512").replace("AVX512_AMX", "AMX")
     short = "SSE" if short.startswith("SSE") else short
     return _ISA_LEVELS.index(short) if short in _ISA_LEVELS else None
@@ -324,5 +324,5 @@ def _without_xla(ran: _Executed) -> Iterator[str]:
     chosen = ran.details.get("jit_compile_choice")
     if ran.asked_for_xla and ran.details.get("jit_compile") is False:
         yield "XLA was requested (jit_compile) but not used"
-    elif ran.kind != "cpu" and isinstance(chosen, dict) and "xla_error" in chosen:  # on a CPU it is rarely faster
+    elif ran.kind != "cpu" and isinstance(chosen, dict) and "xla_error" in chosen:  # on a CPU, XLA is rarely faster
         yield f"XLA failed to compile the step ({chosen['xla_error']})"

@@ -1,20 +1,20 @@
 """NOISY_NEIGHBOUR: could other work have slowed this process down while it sampled?
 
-On the device's own cores, other processes, other virtual machines (steal) and work on the sibling hyperthreads disturb;
-siblings share the cores' pipes and caches. Parallel work waits for its slowest thread, and threads that are delayed at
-the same time wait together. So the bound is the loss of the most disturbed core or thread, not the sum over all.
-Measured with a product on 8 of 16 cores: a process that used 5 % of one core took 0.6 % of the product's speed
-(± 1.9 %), and eight processes that used 5 % of a core each took 3.3 % (± 4.2 %). The sums were 5 and 39 %, and the
-longest wait of a thread was 5 % both times.
+Work on the device's own cores is disturbed by other processes, other virtual machines (steal), and work on the sibling
+hyperthreads, which share the cores' pipes and caches. Parallel work waits for its slowest thread, and threads that are
+delayed at the same time wait together. So the bound is the loss of the most disturbed core or thread, not the sum over
+all. Measured with a product on 8 of 16 cores: a process that used 5 % of one core slowed the product down by 0.6 % (±
+1.9 %), and eight processes that used 5 % of a core each by 3.3 % (± 4.2 %). The sum of all waits was 5 % and 39 %, and
+the longest wait of a thread was 5 % both times.
 
-Other processes' time counts only as far as a thread of this process waited for a core (run_delay in
-/proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone isn't evidence: a framework with
-more threads than cores waits for itself. The work of a quiet machine (the kernel, Dyno's own API, Redis and worker) is
-the same in every result, so `BACKGROUND` and `BACKGROUND_PER_CORE` don't count. A thread that an interrupt stops
-doesn't wait for a core meanwhile. So interrupts count like steal, by core.
+Other processes' time counts at most as much as a thread of this process waited for a core (run_delay in
+/proc/self/task/*/schedstat). If the kernel doesn't count waiting, that time counts in full. Waiting alone isn't
+evidence: a framework with more threads than cores waits for itself. The work of a quiet machine (the kernel, Dyno's own
+API, Redis and worker) is the same in every result, so it is subtracted (`BACKGROUND`, `BACKGROUND_PER_CORE`). If an
+interrupt stops a thread, run_delay doesn't grow. So interrupts are counted for each core, like steal.
 
 Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter shows how much of them
-it took, so each busy core counts with the typical loss in measurements (docs/dev/decisions/0037).
+such work took, so each busy core counts with a typical measured loss (docs/dev/decisions/0037).
 """
 
 import math
@@ -34,18 +34,18 @@ PROC = Path("/proc")
 
 BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 0.01 to 0.018
 BACKGROUND_PER_CORE = 0.0005  # the kernel's own work. On 16 quiet cores, no tick of 10 ms was counted in 8 s
-# The speed that one busy core elsewhere on a small package takes. Measured on two cores, n = 30: a product took 1 % of
-# the speed of a product and of an addition. An addition of 402 MB took 8 to 18 % of a product's, and 43 % of an
-# addition's. The neighbour's work is unknown, so this is the median of the measured shares. A larger value would count
-# the core that Dyno keeps for its API.
+# The loss of speed by one other busy core of a small package. Measured on two cores, n = 30: a product on the other
+# core slowed a product and an addition down by 1 %. An addition of 402 MB slowed a product down by 8 to 18 %, and an
+# addition by 43 %. The neighbour's work is unknown, so this is the median of the measured losses. With the mean, 12 %,
+# the core of Dyno's own API would raise the warning.
 ONE_PACKAGE_CORE = 0.045
-# The speed that all other cores of a large package take together. Measured on 16 cores, n = 20: 15 neighbours took 41 %
-# (± 10) of an addition's speed and 25 % (± 9) of a product's, and 7 took 23 % (± 8) and 15 % (± 7). So each busy core
-# takes its share of this value. No other number of cores was measured.
+# The loss of speed by all other cores of a large package together. Measured on 16 cores, n = 20: 15 busy cores slowed
+# an addition down by 41 % (± 10) and a product by 25 % (± 9); 7 busy cores by 23 % (± 8) and 15 % (± 7). So each busy
+# core counts with its share of this value. No other number of cores was measured.
 WHOLE_PACKAGE = 0.4
-# More than the ticks of /proc/stat can amount to in a run of one second on two cores.
+# A loss that spoils a run. The ticks of /proc/stat alone can't reach it in a run of one second on two cores.
 SPOILING = 0.05
-LOOK_EVERY_S = 0.2  # a look at 31 threads takes 1.5 ms
+LOOK_EVERY_S = 0.2  # reading the counters of 31 threads takes 1.5 ms
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -55,8 +55,8 @@ class CoreUsage:
     """Seconds so far. `steal_s`, `siblings_s` and `interrupts_s` are by watched core.
 
     `waited_s`: by thread of this process; None if the kernel doesn't count waiting. `busy_s`: processor seconds of all
-    processes on the watched cores. `own_s`: those of this process and its children. `package_s`: busy seconds of the
-    package's `package_cores` other cores.
+    processes on the watched cores. `own_s`: processor seconds of this process and its children. `package_s`: busy
+    seconds of the package's other cores, whose number is `package_cores`.
     """
 
     now_s: float
@@ -91,13 +91,13 @@ class HostNoise:
         self._looks = [self._look()]
 
     def look(self) -> None:
-        """Call it before each sample, so that `shares` can tell warm-up from samples, to within LOOK_EVERY_S."""
+        """Call it before each sample: then `shares` can separate samples from warm-up, to within LOOK_EVERY_S."""
         last = self._looks[-1]
         is_due = last is None or self._clock.now_s() - last.now_s >= LOOK_EVERY_S
         self._looks.append(self._look() if is_due else last)
 
     def shares(self, first: int | None = None) -> CoreShares | None:
-        """Shares since the call number `first` of `look`, counted from 0, or since the creation.
+        """Shares since the call of `look` with the number `first` (from 0), or since the creation of this object.
 
         None if unknown (no cores, no /proc/stat).
         """
@@ -147,7 +147,7 @@ def core_shares(before: CoreUsage, after: CoreUsage) -> CoreShares | None:
 
 
 def noisy_neighbour(shares: CoreShares, cores: int, rel_half_width: float | None = None) -> ResultWarning | None:
-    """Raised if others could have moved a figure whose interval is `rel_half_width`. `cores`: how many were watched."""
+    """Raised if others could have moved a figure beyond its `rel_half_width`. `cores`: the number of watched cores."""
     moved = _moved(shares, cores)
     if moved <= least_effect(rel_half_width):
         return None
@@ -168,7 +168,7 @@ def noisy_neighbour(shares: CoreShares, cores: int, rel_half_width: float | None
 
 
 def spoils(shares: CoreShares | None, cores: int) -> bool:
-    """Whether others took so much that a comparison of neighbouring runs should leave this run out."""
+    """Whether other work slowed this run down so much that a comparison of pairs should leave the run out."""
     return shares is not None and _moved(shares, cores) > SPOILING
 
 
@@ -183,7 +183,7 @@ def _moved(shares: CoreShares, cores: int) -> float:
 def runs_disturbed(
     by_run: Sequence[CoreShares | None], cores: int, rel_half_width: float | None
 ) -> ResultWarning | None:
-    """Like `noisy_neighbour`, for the mean of the runs, like the figure. `evidence.runs` lists the affected runs."""
+    """Like `noisy_neighbour`, for the mean over the runs. `evidence.runs` lists the disturbed runs."""
     read = [(run, shares) for run, shares in enumerate(by_run) if shares is not None]
     if (
         not read
@@ -196,10 +196,10 @@ def runs_disturbed(
 
 
 def training_disturbed(epochs: Sequence[Epoch], cores: int) -> ResultWarning | None:
-    """Like `noisy_neighbour`, for the first epoch, or for all further epochs together. `evidence.phase` names them.
+    """Like `noisy_neighbour`, for the first epoch, or for all further epochs together. `evidence.phase` says which.
 
-    A phase below 2 s isn't judged, because /proc/stat counts in ticks. A training is timed once, so its figures have no
-    interval. The limit is that of a figure with a wide interval.
+    A phase shorter than 2 s isn't checked, because /proc/stat counts in ticks. A training is timed once, so its figures
+    have no interval. The limit is that of a figure with a wide interval.
     """
     for phase, phase_epochs in (("first epoch", epochs[:1]), ("further epochs", epochs[1:])):
         windows = [(epoch.time_s, epoch.core_shares) for epoch in phase_epochs if epoch.core_shares is not None]

@@ -1,13 +1,13 @@
 """Measure the latency of single calls: percentiles over calls synchronised one by one, in a closed and in an open loop.
 
-Closed: one caller begins its next call when it has read the answer to the last call. Open: calls arrive at random
-(Poisson) at a given rate, whether or not earlier calls have been answered, and wait for their turn. Latency counts from
-the time of arrival, not from the begin of the call. Otherwise a slow call would hide the wait of the calls behind it
-("coordinated omission"). Schroeder, Wierman & Harchol-Balter, Open Versus Closed (NSDI 2006).
+Closed: one caller begins its next call when it has read the answer to its previous call. Open: calls arrive at random
+(Poisson) at a given rate, whether or not earlier calls have been answered, and wait for their turn. Latency is measured
+from the time of arrival, not from the start of the call. Otherwise a slow call would hide the wait of the calls behind
+it ("coordinated omission"). Schroeder, Wierman & Harchol-Balter, Open Versus Closed (NSDI 2006).
 
-A percentile's interval is that of its order statistics, which assumes no distribution. It describes one run. The
-99th percentile needs 100 calls, so that one call lies beyond it on average. Of fewer calls it would be the longest,
-which grows with the number of calls.
+A percentile's interval comes from order statistics and assumes no distribution. It describes one run. The 99th
+percentile needs 100 calls, so that one call lies beyond it on average. With fewer calls it would be the longest call,
+whose latency grows with the number of calls.
 """
 
 import math
@@ -25,12 +25,12 @@ from dyno.models.runner_protocol import CallQuantile
 
 Execute = Callable[[int], None]  # executes this number of times, then drains the device
 
-MOST_CALLS = 2000  # of each loop; an interval of p99 needs 368
+MOST_CALLS = 2000  # in each loop; an interval of the 99th percentile needs 368 calls
 MOST_S, LEAST_S = 2.0, 0.2  # of each loop
-OF_SHARE = 0.5  # the part of a run's share of a budget that all its loops may take
-_FIRST_CALLS = 10  # before the first loop, not measured
+OF_SHARE = 0.5  # the part of a run's share of a budget that all loops of the run may take
+_FIRST_CALLS = 10  # unmeasured calls before the first loop
 _UTILISATION = 0.5  # of the device, at the rate that run 0 chooses
-_SPIN_S = 0.002  # a sleep ends later than this only on a busy host
+_SPIN_S = 0.002  # a sleep overruns by more than this only on a busy host
 RATES = "call_rates_per_s"  # the key among the settings that run 0 tunes
 
 
@@ -51,7 +51,7 @@ class HostCallClock:
 
 @dataclass(frozen=True)
 class Calls:
-    """Seconds of each call: from its arrival, and from its begin. In a closed loop they are equal."""
+    """Seconds of each call until its end: from its arrival, and from its start. In a closed loop they are equal."""
 
     latencies_s: Sequence[float]
     services_s: Sequence[float]
@@ -63,7 +63,7 @@ class Calls:
 
 
 def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Call again and again, at least once."""
+    """Make one call after the other for `most_s` seconds, at most MOST_CALLS and at least one."""
     taken_s: list[float] = []
     ends_s = clock.now_s() + most_s
     while not taken_s or (len(taken_s) < MOST_CALLS and clock.now_s() < ends_s):
@@ -74,8 +74,8 @@ def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> C
 
 
 def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Calls that arrive in `most_s`, perhaps none. After twice that time, only a first call begins: the device can't
-    keep up.
+    """Calls that arrive in `most_s`, perhaps none. After twice that time, only the first call may still begin: the
+    device can't keep up.
     """
     arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
     began_s = clock.now_s()
@@ -94,7 +94,7 @@ def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, 
 
 
 def _wait_until(time_s: float, clock: CallClock) -> None:
-    """Sleep, then spin: a sleep alone ends 0.05 ms late, the length of a short call."""
+    """Sleep, then spin: a sleep alone ends 0.05 ms late, and a short call takes no longer."""
     while (left_s := time_s - clock.now_s()) > 0:
         if left_s > _SPIN_S:
             clock.sleep(left_s - _SPIN_S)
@@ -118,9 +118,9 @@ def measure_calls(
     clock: CallClock,
     report: Callable[[], None],
 ) -> CallReadings:
-    """Both loops of each case. The first case is also the run's own; "" names a run without cases.
+    """Run both loops for each case. The first case's readings are also the run's; a run without cases has the case "".
 
-    `rate_per_s`: of the open loop. None means the rate of an earlier run, else half of the closed loop's rate.
+    `rate_per_s`: the open loop's arrival rate. None means the rate of an earlier run, else half of the closed loop's.
     """
     readings = CallReadings()
     for number, (case, execute) in enumerate(cases.items()):
@@ -159,7 +159,7 @@ def _quantile(calls: Calls, share: float, unknown: str | None) -> CallQuantile:
 
 
 def _unsteady(calls: Calls, rate_per_s: float, most_s: float) -> str | None:
-    """Why the open loop has no percentiles: if calls arrive faster than they are served, the line only grows."""
+    """Why the open loop has no percentiles, if so: calls arrive faster than they are served, and the queue grows."""
     if calls.mean_service_s is None:
         return f"no call arrived in {most_s:g} s at {rate_per_s:.4g} calls a second"
     served_per_s = 1 / calls.mean_service_s

@@ -16,7 +16,7 @@ _INTEGERS = PeakFigure(value=None, unit="OP/s", reason=_NOT_MEASURED)
 
 # The default precision of "float32" work, by device kind, if the device has it: TensorFlow and XLA allow TF32.
 FLOAT32_DEFAULTS = {"gpu": "tf32", "tpu": "bfloat16"}
-# For unknown peaks: ceilings above any device. A CPU's are per core (64 float32 FLOP, 4,096 int8 OP per cycle).
+# Ceilings for unknown peaks, above any device's peak. A CPU's are per core (64 float32 FLOP, 4,096 int8 OP per cycle).
 _ASSUMED_CEILING = {"float32": 1e12}
 _ASSUMED_NARROW_CEILING, _ASSUMED_ELSEWHERE = 2e13, 1e17
 _UNIT = {"bf16x3": "bfloat16"}  # three passes through the bfloat16 unit
@@ -26,7 +26,7 @@ _NO_TF32 = ("NVIDIA_TF32_OVERRIDE", "0")
 def device_in_use(device: Device, replicas: int, records: Sequence[RunRecord] = ()) -> Device:
     """`device` with the peaks of the units that the replicas use; a CPU's units share all its cores.
 
-    If runs measured a peak again, the highest counts, because disturbances only lower it.
+    If runs measured a peak again, the highest value is used, because disturbances only lower it.
     """
     if device.kind == "cpu":
         return _at_its_best(device, records)
@@ -98,7 +98,7 @@ def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonVa
 def ceiling_per_s(device: Device, dtype: str) -> float:
     """The maximum operations per second for work in `dtype`, whatever precision it really runs in.
 
-    Data sheets have no float32 peak for TPUs. Their bfloat16 peak bounds it, as TPUs build float32 from bfloat16.
+    Data sheets have no float32 peak for TPUs. Their bfloat16 peak is a bound, as TPUs build float32 from bfloat16.
     """
     names = (dtype, FLOAT32_DEFAULTS.get(device.kind, dtype)) if dtype == "float32" else (dtype,)
     peaks = [value for name in names if name in device.peak and (value := device.peak[name].value) is not None]
@@ -122,7 +122,7 @@ def _ran_in(dtype: str, device: Device, records: Sequence[RunRecord]) -> str:
 
 
 def _assumed(dtype: str, device: Device, flags: Mapping[str, str]) -> str:
-    """The fastest default, for work without an observed precision, so that no correct figure is above the peak."""
+    """Assume the fastest default precision if none was observed, so that no correct figure is above the peak."""
     faster = FLOAT32_DEFAULTS.get(device.kind, dtype)
     has_it = faster in device.peak and device.peak[faster].value is not None
     return faster if has_it and flags.get(_NO_TF32[0]) != _NO_TF32[1] else dtype

@@ -1,17 +1,17 @@
-"""A result among its peers: where the next result falls (`repeat`), and METRIC_OUT_OF_BAND.
+"""Compare a result with its peers: predict the next result (`repeat`), and raise METRIC_OUT_OF_BAND.
 
 A series has the headline figures of the same work on devices of the same model. Untrusted and disturbed results, and
-results of too few samples, don't count in it (`shows_level`).
+results of too few samples, don't belong to it (`shows_level`).
 
-`repeat` rests on the peers with the same hardware and software, and holds the next result with a probability of 95 %
-(`dyno.bench.measure.series`). A figure's own interval describes one stretch of time; the next result falls in another.
-An interval that is too wide to be of use is null, and so is that of a result that is itself a stray. No bound is beyond
-a data sheet's peak. A measured peak bounds nothing, because it belongs to the clock of one moment.
+`repeat` uses the peers with the same hardware and software, and contains the next result with a probability of 95 %
+(`dyno.bench.measure.series`). A figure's own interval describes one stretch of time, but the next result will be from
+another. `repeat` is null if it is too wide to be of use, or if the result itself is far from its peers. No bound is
+beyond a data sheet's peak. A measured peak isn't a bound, because it belongs to the clock of one moment.
 
-METRIC_OUT_OF_BAND asks whether the figure is far from all peers. If clocks are known, earlier figures are adjusted to
-the clock of the new figure. But if that clock is outside the band of the earlier clocks, nothing is adjusted: a device
-that is slow because its clock is low remains slow. With fewer than five peers there is no band. All work begins so, and
-the check doesn't count as missed.
+METRIC_OUT_OF_BAND means that the figure is outside the band of its peers. If clocks are known, earlier figures are
+adjusted to the clock of the new figure. But if that clock is outside the band of the earlier clocks, nothing is
+adjusted: a device that is slow because its clock is low remains slow. With fewer than five peers there is no band. All
+work begins this way, so the code isn't listed as unchecked.
 """
 
 import hashlib
@@ -36,8 +36,8 @@ _NOT_READ = "the worker couldn't read earlier results of this work from the stor
 def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
     """The first sampled metric, and its series: the same work on devices of the same model.
 
-    A series also has one number of cores for CPUs, since a worker may have only some cores, and one number of units for
-    other devices. None for emulated devices, which aren't comparable, and if nothing was sampled.
+    Results of a series also use the same number of CPU cores (a worker may have only some of them), or of units on
+    other devices. None for emulated devices, which aren't comparable, or if nothing was sampled.
     """
     metric = series.headline_metric(result)
     if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
@@ -47,7 +47,7 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
 
 
 def peer(result: Result, metric: Metric, value: float) -> Peer:
-    """The figure of a result as a member of its series; `value` is the headline metric's."""
+    """The figure of a result as a member of its series; `value` is the metric's value."""
     return Peer(
         job=result.job,
         value=value,
@@ -79,19 +79,19 @@ def digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-# Codes of a condition that later results don't have, or of too few samples for a level.
+# Codes of conditions that later results may not have, and of too few samples.
 DISTURBED = frozenset({"NOISY_NEIGHBOUR", "DEVICE_SHARED", "THROTTLED", "CPU_QUOTA", "INSUFFICIENT_SAMPLES"})
 
 
 def shows_level(result: Result) -> bool:
-    """Whether the figure is a peer of later results: it isn't wrong or disturbed, and has enough samples."""
+    """Whether later results may use the figure as a peer: it isn't wrong or disturbed, and has enough samples."""
     codes = {warning_raised.code for warning_raised in result.warnings}
     return result.verdict is not Verdict.UNTRUSTED and not codes & DISTURBED
 
 
 def with_history(result: Result, of: ResolvedSpec, peers: Sequence[Peer] | None) -> tuple[Result, Headline | None]:
-    """The result with its band check and its prediction from `peers`, and its figure for later results; the figure is
-    None if they must not use it. `peers`: None if the store wasn't readable.
+    """The result with its band check and its prediction from `peers`, and its figure for later results, or None if they
+    must not use it. `peers`: None if the store wasn't readable.
     """
     current = headline(result, of.spec, of.params)
     if current is None:
@@ -118,7 +118,7 @@ def with_prediction(result: Result, own: Peer, peers: Sequence[Peer], sampled: C
 
 
 def _why_stray(of: series.PeerSeries) -> str | None:
-    """Why the next result isn't near the own one; None if it may be."""
+    """Why this result can't predict the next one: it is far from the earlier results. Otherwise None."""
     if not of.is_stray:
         return None
     share = of.own.value / median([job.value for job in of.earlier]) - 1
@@ -130,7 +130,7 @@ def _away(share: float) -> str:
 
 
 def _predicted(result: Result, of: series.PeerSeries, half: float, stray: str | None, metric: Metric) -> Metric:
-    """The metric with its prediction, whose half-width in logarithms is `half`; without it if the result is a stray."""
+    """The metric with its prediction, whose half-width in logarithms is `half`; without one for a stray result."""
     if not metric.value or metric.value < 0:
         return metric
     if stray:

@@ -1,21 +1,21 @@
 """Compute the ratio of two means with its interval: for independent runs, interleaved pairs, and jobs in rounds.
 
-Independent runs use Fieller's interval (1940; 1954, Journal of the Royal Statistical Society B 16). It holds all
-ratios r for which N - r D does not differ from zero, where N and D are the two means. The variances of the groups may
-be unequal, so the variance of N - r D is var(N) + r² var(D), with the degrees of freedom of Welch and Satterthwaite at
-the estimated ratio (Tamhane & Logan 2004, Biometrika 91; R's mratios::ttestratio does the same). If D itself does not
-differ from zero, the set of ratios is unbounded, and there is no interval.
+Independent runs use Fieller's interval (1940; 1954, Journal of the Royal Statistical Society B 16). It contains all
+ratios r for which N - r D does not differ significantly from zero, where N and D are the two means. The variances of
+the groups may be unequal, so the variance of N - r D is var(N) + r² var(D), with the degrees of freedom of Welch and
+Satterthwaite at the estimated ratio (Tamhane & Logan 2004, Biometrika 91; R's mratios::ttestratio does the same). If D
+itself does not differ significantly from zero, the set of ratios is unbounded, and there is no interval.
 
 Interleaved pairs, AB, BA, AB, BA, …: each pair of neighbouring runs gives one ratio, which cancels slow changes of the
-machine. The second position may matter too (a warmer machine, one step further along a drift). Pairs that begin with A
-form one group, and pairs that begin with B another. The mean of both groups' means is free of the effect of order and
-of any linear drift. This is the analysis of a two-period cross-over trial (Hills & Armitage 1979, British Journal of
-Clinical Pharmacology 8; Jones & Kenward, Design and Analysis of Cross-Over Trials, 2nd ed. 2003, ch. 2): Student's t
-with the pooled variance within the groups and pairs - 2 degrees of freedom. The analysis works on logarithms, so
-swapping A and B inverts the ratio exactly. The result is the ratio of the geometric means.
+machine. The position may matter, too: at the second run, the machine is warmer, or a drift is further along. Pairs that
+begin with A form one group, and pairs that begin with B another. The mean of both groups' means is free of the effect
+of order and of any linear drift. This is the analysis of a two-period cross-over trial (Hills & Armitage 1979, British
+Journal of Clinical Pharmacology 8; Jones & Kenward, Design and Analysis of Cross-Over Trials, 2nd ed. 2003, ch. 2):
+Student's t with the pooled variance within the groups and pairs - 2 degrees of freedom. The analysis works on
+logarithms, so swapping A and B inverts the ratio exactly. The result is the ratio of the geometric means.
 
 Jobs that took turns in rounds, like a sweep's points: each round gives one ratio of two jobs' values, so changes of the
-machine from round to round cancel. The order within a round is random, so changes within a round are scatter. The
+machine from round to round cancel. The order within a round is random, so changes within a round only add scatter. The
 interval is Student's t over the rounds' logarithms, with rounds - 1 degrees of freedom. It covers the differences
 between jobs of the same spec, which the runs of a single job don't show.
 """
@@ -60,7 +60,7 @@ class RatioEstimate:
 class Mean:
     """The mean of `count` runs, and the variance of this mean: s² / n.
 
-    `adjustment`: the variance that adjusting the mean adds, whatever the number of runs.
+    `adjustment`: the variance that an adjustment of the mean adds; it doesn't depend on the number of runs.
     """
 
     value: float
@@ -144,7 +144,7 @@ def fieller(
 def comparative_verdict(interval: Interval, margin: float) -> Comparative:
     """The verdict for the interval of a ratio; above 1 is better.
 
-    SAME if the whole interval is within 1 / (1 + margin) to 1 + margin, which is symmetric in both sides. This rule
+    SAME if the whole interval is within 1 / (1 + margin) to 1 + margin, a range that treats both sides alike. This rule
     equals two one-sided tests (Schuirmann 1987), each at half of 1 - confidence. Otherwise FASTER or SLOWER if 1 is
     outside the interval.
     """
@@ -160,7 +160,7 @@ def comparative_verdict(interval: Interval, margin: float) -> Comparative:
 def more_runs(estimate: RatioEstimate, margin: float, confidence: float = CONFIDENCE) -> int | None:
     """About how many more runs on each side give a verdict other than INCONCLUSIVE with probability POWER.
 
-    It assumes the estimated ratio and scatter. None if the scatter is unknown, or for more than about a million runs.
+    It assumes the estimated ratio and scatter. None if the scatter is unknown, or if a million runs aren't enough.
     """
     with_more, step = estimate.with_more, estimate.step
     if with_more is None:
@@ -189,7 +189,7 @@ def _chance_of_verdict(logarithm: NormalDist, half: float, band: float) -> float
 
 
 def _degrees(ratio: float, over: Mean, under: Mean) -> float:
-    """Welch's and Satterthwaite's; of both sides if neither scatters, since then they have the same weight."""
+    """Welch's and Satterthwaite's degrees of freedom; the sum of both sides' degrees if neither side scatters."""
     variances, degrees = [over.variance, ratio**2 * under.variance], [over.count - 1, under.count - 1]
     fitted = satterthwaite(variances, degrees, known=over.adjustment)
     return float(sum(degrees)) if fitted is None else fitted
@@ -246,9 +246,9 @@ def _log_ratios(over: Sequence[float], under: Sequence[float], least: int, needs
 
 
 def _of_groups(groups: Sequence[Sequence[float]], confidence: float, few: str) -> RatioEstimate:
-    """The mean of the groups' means of logarithms, with Student's t and the variance within the groups.
+    """The ratio whose logarithm is the mean of the groups' means, with Student's t and the variance within the groups.
 
-    `few`: why there is no interval if no group has two logarithms.
+    `few`: the reason for no interval if no group has two logarithms.
     """
     centre, degrees = fmean([fmean(group) for group in groups]), sum(map(len, groups)) - len(groups)
     if degrees == 0:

@@ -20,15 +20,15 @@ PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 EPOCHS_LIMIT = 0.05
 _LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
 DIVERGED = 1e9  # a loss this high means divergence, whatever it was before
-# Times the loss before the first step. The first steps of RMSprop at 1e-2 reached 1.2 times it (`shakespeare_lstm`).
+# Times the loss before the first step. At first, RMSprop at 1e-2 reached 1.2 times that loss (`shakespeare_lstm`).
 DOUBLED = 2.0
-START_SLACK = 1.05  # the first batch isn't the mean of all
+START_SLACK = 1.05  # the first batch's loss isn't the mean over all batches
 LEAST_STARTING = 32  # samples in a batch whose loss shows where a training starts
-# Below this share of the peak, starting the work outweighs the work.
+# Below this share of the peak, most of the time goes to starting the work.
 OVERHEAD_FRACTION = 0.02
-# The share of a training's time that goes to waiting for batches, or to making them on the device's own cores. Equal
-# devices differ by a tenth (METRIC_OUT_OF_BAND's floor), and a training without this tenth is at most a ninth faster.
-# TensorFlow's profiler calls a step moderately input-bound from 5 % of waiting, highly from 20 %.
+# The limit for the share of a training's time that goes to waiting for batches, or to making them on the device's own
+# cores. Equal devices differ by a tenth (METRIC_OUT_OF_BAND's floor), and without a tenth of waiting, a training is at
+# most a ninth faster. TensorFlow's profiler calls a step moderately input-bound from 5 %, and highly from 20 %.
 INPUT_LIMIT = 0.10
 _EXAMINED, _LEAST_EXAMINED = 65536, 256
 LEAST_TELLING = 16  # values; fewer values, such as labels of two classes or 8-bit values, may agree by chance
@@ -68,7 +68,7 @@ def degenerate_data(operand: NDArray[np.generic], shares: int = 1) -> ResultWarn
 
 
 def zero_product(is_known: bool) -> ResultWarning | None:
-    """Raised unless `is_known`: a product that is also zero in float64 can't show any error."""
+    """Raised if the product is also zero in float64 (`is_known` is false), because then no error can be detected."""
     return None if is_known else warning("DEGENERATE_DATA", "The product of the operands is zero.")
 
 
@@ -102,9 +102,9 @@ def emulated_device(emulated: bool) -> ResultWarning | None:
 def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
     """Raised if the two clocks differ by more than 1 % of the window and 50 ms.
 
-    A step of the wall clock leaves the samples correct. But a paused or migrated machine stops the monotonic clock,
-    which looks the same to this process. NTP may slew the clock by 0.05 %, and preemption between the two readings
-    adds milliseconds.
+    A step of the wall clock leaves the samples correct. But a paused or migrated machine stops the monotonic clock, and
+    this process can't tell these two cases apart. NTP may slew the clock by 0.05 %, and preemption between the two
+    readings adds milliseconds.
     """
     skew_s = epoch_s - monotonic_s
     if abs(skew_s) <= max(0.05, 0.01 * monotonic_s):
@@ -122,8 +122,8 @@ def loss_nonfinite(loss: float) -> ResultWarning | None:
 def loss_rising(training: Training) -> ResultWarning | None:
     """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
 
-    The first trial's loss rose if the last epoch's is above the first's, or the second half's mean above the first
-    half's. For all trials see `loss_diverged`.
+    The first trial's loss rose if the last epoch's loss is above the first epoch's loss, or the second half's mean loss
+    above the first half's. For all trials, `loss_diverged` is checked.
     """
     losses = [epoch.loss for epoch in training.epochs]
     last = losses[-1] if len(losses) > 1 else None
@@ -154,13 +154,13 @@ def epochs_disagree(
     """Raised if an epoch of sampled steps and the trained epochs after the first differ by more than 5 %.
 
     `sampled_s`: the metric `epoch_time`. `sampled_cores`: the number of cores that the process kept busy during the
-    samples. `next_run`: half of the relative interval in which a further run falls. The training is such a run, so a
-    difference within the interval contradicts nothing. Silent for a single epoch, which compiles, and for short epochs,
-    where shuffling and reading metrics weigh.
+    samples. `next_run`: the relative half-width of the interval for a further run. The training is such a run, so a
+    difference within this interval is no contradiction. Not raised for a single epoch, which includes compilation, or
+    for short epochs, in which shuffling and reading metrics take a large share.
 
-    Steps need about the same processor time on the same cores. If this time differs as much as the epochs' times, the
-    cores were slower (a lower clock, work on their sibling hyperthreads), or threads spun while they waited. If it
-    doesn't, threads slept while they waited for cores or for each other.
+    Steps need about the same processor time on the same cores. If the processor time differs as much as the epochs'
+    times, the cores were slower (a lower clock, work on their sibling hyperthreads), or threads spun while they waited.
+    If the processor time hardly differs, threads slept while they waited for cores or for each other.
     """
     trained = [epoch.time_s for epoch in epochs[1:]]
     if not trained or math.fsum(trained) < _LEAST_TRAINED_S or (mean_s := statistics.fmean(trained)) < _LEAST_EPOCH_S:
@@ -188,10 +188,10 @@ def epochs_disagree(
 
 
 def loss_diverged(start: float | None, highest: float, last: float | None = None) -> ResultWarning | None:
-    """Raised if a loss reached DIVERGED or twice the loss before the first step, or if the last is above the start.
+    """Raised if a loss reached DIVERGED or twice `start`, or if the last loss is above `start`.
 
-    `highest` and `last` are means over an epoch or over the timed steps. `start` is the mean over the first batch, or
-    None if it is unknown.
+    `highest` and `last` are means over an epoch or over the timed steps. `start` is the mean over the first batch
+    before the first step, or None if unknown.
     """
     doubled = start is not None and 0 < start <= highest / DOUBLED
     ended_above = start is not None and last is not None and 0 < start < last / START_SLACK
@@ -242,7 +242,7 @@ def batch_uneven(batch_size: int, replicas: int) -> ResultWarning | None:
 
 
 def width_uneven(widths: Mapping[str, int]) -> ResultWarning | None:
-    """Raised if a size of a layer or matrix on a TPU, by the name of its param, is not a multiple of 128."""
+    """Raised if a size of a layer or matrix on a TPU is not a multiple of 128. `widths`: sizes by name of param."""
     uneven: dict[str, JsonValue] = {name: width for name, width in widths.items() if width % _WIDTH_MULTIPLE}
     return warning("WIDTH_UNEVEN", widths=uneven, multiple=_WIDTH_MULTIPLE) if uneven else None
 
@@ -255,9 +255,8 @@ def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
 
 
 def input_bound(wait_share: float, core_share: float | None, pipeline: Mapping[str, JsonValue]) -> ResultWarning | None:
-    """Raised if waiting for batches took over a tenth of the time, or making them over a tenth of the cores' time.
-
-    `core_share`: for a device that is also the processor that makes the batches. `pipeline` describes the input
+    """Raised if waiting for batches took over a tenth of the time, or making them took over a tenth of the cores' time.
+    `core_share`: given if the device itself is the processor that makes the batches. `pipeline` describes the input
     pipeline.
     """
     if max(wait_share, core_share or 0.0) <= INPUT_LIMIT:

@@ -3,12 +3,12 @@
 A metric is the mean of the runs' medians, with Student's t interval over the runs. Each case of a job has its own
 figures and checks, as if it were a job.
 
-A training's accuracy on its test set, and its time to an accuracy, have one figure for each trial, a full training with
-its own seed. So the interval of a comparison is over the seeds: it says whether further seeds would show the
+A trial is a full training with its own seed. The accuracy on the test set and the time to an accuracy have one figure
+for each trial. So the interval of a comparison is over the seeds: it says whether other seeds would give the same
 difference. One trial gives no interval. The names `time_to_accuracy_0.98` and `epochs_to_accuracy_0.98` contain the
-target, so a comparison never mixes targets. A trial that missed the target is censored: its time is longer than the
-training. The mean of the other trials would be too short, so then the metric has no value. Jobs of one spec have the
-same seeds, so more trials narrow these intervals, but more jobs don't.
+target, so a comparison never mixes targets. A trial that missed the target is censored: its time to the target is
+unknown, but longer than the training. The mean of the other trials would be too short, so the metric then has no value.
+Jobs of one spec have the same seeds, so more trials narrow these intervals, but more jobs don't.
 """
 
 import math
@@ -62,7 +62,7 @@ def records_by_case(record: RunRecord) -> list[RunRecord]:
     ] or [record]
 
 
-COLD = "cold_"  # prefix of rates over the first execution
+COLD = "cold_"  # prefix of the names of rates over the first execution
 
 
 def all_metrics(
@@ -83,7 +83,7 @@ def all_metrics(
 
 
 def judged_metrics(workload: Workload, params: Params) -> list[MetricSpec]:
-    """The metrics of `all_metrics` that have a figure of each run, and so can be judged by a baseline."""
+    """The metrics of `all_metrics` that have a figure for each run, and so can be compared with a baseline."""
     by_run = [spec for spec in workload.metrics_for(params) if not spec.once]
     cold = [replace(spec, name=f"{COLD}{spec.name}") for spec in by_run if spec.sampled and spec.better == "higher"]
     of_cases = [
@@ -133,8 +133,8 @@ def _per_cycle(spec: MetricSpec, rates: Sequence[float], records: Sequence[RunRe
 def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
     """The rate of `spec` over the first execution of each process.
 
-    The first execution excludes tracing. It includes the framework's work when a graph first runs: compiling with XLA,
-    choosing and setting up kernels.
+    The first execution excludes tracing. It includes the work that the framework does when a graph first runs:
+    compiling with XLA, choosing and setting up kernels.
     """
     cold = replace(spec, name=f"{COLD}{spec.name}")
     times = [record.summary.phases.first_execution_s for record in records]
@@ -203,7 +203,7 @@ def _of_calls(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 
 def _against(spec: MetricSpec, case: str, records: Sequence[RunRecord]) -> Metric:
-    """The ratio of the two medians in each run, which cancels disturbances of a whole run."""
+    """The ratio of the medians of two cases in each run; disturbances of a whole run cancel."""
     others = by_case(records).get(case, [])
     if len(others) < len(records):
         return _absent(spec, f"a run has no case {case}")
@@ -225,8 +225,8 @@ _OPERATIONS = ("FLOP/s", "OP/s")
 def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) -> Energy:
     """The energy of a job; null with a reason unless every run reports its energy.
 
-    `rate_unit` is the unit of the throughput ("FLOP/s", "samples/s"), which counts a record's `work`. `flops` is per
-    execution.
+    `rate_unit` is the unit of the throughput ("FLOP/s", "samples/s"). A record's `work` is counted in its numerator.
+    `flops` is per execution.
     """
     windows = [record.summary.sensors for record in records]
     execution_j = joules_per_execution([record.summary for record in records])
@@ -244,8 +244,8 @@ def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) ->
 
 
 def joules_per_execution(runs: Sequence[RunSummary]) -> float | None:
-    """The mean over whole windows, which include the time between samples, as the energy counter does. None unless each
-    run reports its energy.
+    """The mean over whole sampling windows: the energy counter also counts between samples. None unless each run
+    reports its energy.
     """
     windows = [meter for run in runs if (meter := run.sensors) and meter.energy_j is not None and meter.energy_s]
     if not windows or len(windows) < len(runs):
@@ -295,7 +295,7 @@ def is_over_seeds(name: str) -> bool:
 
 
 def accuracy_names(params: object) -> list[str]:
-    """The names that the result of a job with these params will have."""
+    """The names of the accuracy metrics in the result of a job with these params."""
     if not getattr(params, "tests_accuracy", False):
         return []
     target = getattr(params, "target_accuracy", None)
@@ -311,7 +311,7 @@ def with_accuracy(result: ResultSummary) -> ResultSummary: ...
 
 
 def with_accuracy(result: Result | ResultSummary) -> Result | ResultSummary:
-    """The result with these metrics after its others, as far as it has the figures."""
+    """The result with its accuracy metrics after its other metrics, as far as it has the figures."""
     training = result.training
     if training is None or any(metric.name == ACCURACY for metric in result.metrics):
         return result

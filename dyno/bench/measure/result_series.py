@@ -1,9 +1,9 @@
 """Group results into series by spec and device, and find their levels, changes and alarms.
 
 A series has the results of one spec on one device (docs/method.md, "History"). Values of a CPU with a known clock are
-adjusted to one clock (`dyno.bench.measure.series`); all others stay as they are. No value is adjusted over a change of
-the clock of more than 10 %, so a device that is slow because its clock is low remains slow. If the level of the clock
-has changed by more than 10 %, each stretch of time keeps its own clock. `dyno.bench.measure.change_points`
+adjusted to one clock (`dyno.bench.measure.series`); all other values stay as they are. If a result's clock is more than
+10 % away, its value isn't adjusted, so a device that is slow because its clock is low remains slow. If the level of the
+clock has changed by more than 10 %, each stretch of time keeps its own clock. `dyno.bench.measure.change_points`
 searches for changes within one software environment. A new environment is compared with the environment before it.
 """
 
@@ -47,7 +47,7 @@ from dyno.models.result import Metric, ResultSummary, Verdict
 # about 4 if the autocorrelation is 0.8: docs/results/history.md
 ALARM_Z = 6.0
 ALARM_RATIO = 0.05
-LEVEL_POINTS = 10  # of the present level, and on each side of a new context
+LEVEL_POINTS = 10  # the number of values in the present level, and on each side of a new context
 MOST_DIFFERENCES = 20
 _CLOCK_CHANGE = math.log1p(BAND_FLOOR)
 
@@ -80,7 +80,7 @@ def history_of(
 ) -> list[ResultSeries]:
     """The series of the results, still without changes; the series with the newest result comes first.
 
-    `metric`: None for each result's headline metric. Jobs that ran two specs in turns are left out.
+    `metric`: None means each result's headline metric. Jobs that ran two specs in turns are left out.
     """
     groups = defaultdict[tuple[Any, ...], list[SeriesEntry]](list)
     for job, summary in results:
@@ -95,7 +95,7 @@ def history_of(
 
 
 def _metric(summary: ResultSummary, name: str | None) -> Metric | None:
-    """The named metric, else the first one with a figure for each run; None if the result has no value of it."""
+    """The metric `name`, else the first metric with a figure for each run; None if it has no value."""
     metrics = (metric for metric in summary.metrics if (metric.name == name if name else metric.by_run))
     chosen = next(metrics, None)
     return chosen if chosen is not None and chosen.value is not None else None
@@ -137,9 +137,9 @@ def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSerie
 
 
 def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[float | None]]:
-    """The clock and the adjusted values.
+    """The newest clock to which values are adjusted, and the adjusted values.
 
-    The value is None for a result that isn't counted, or whose clock is unknown or more than 10 % away.
+    A value is None for a result that isn't counted, or whose clock is unknown or more than 10 % away.
     """
     usable = [entry.counted and is_adjustable(entry.summary.device) for entry in results]
     repeats = [entry.metric.repeat for entry, is_usable in zip(results, usable, strict=True) if is_usable]
@@ -159,7 +159,7 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
 
 
 def _clock_hz(entry: SeriesEntry) -> float | None:
-    """The result's clock. A single run without earlier jobs has no `repeat`, and a GPU's `repeat` has no clock."""
+    """The clock of `repeat`, else of the runs: a first job of one run has no `repeat`, and a GPU's has no clock."""
     return (entry.metric.repeat and entry.metric.repeat.clock_hz) or mean_clock_hz(entry.summary)
 
 
@@ -190,7 +190,7 @@ def _of_context(points: Iterable[HistoryPoint], context_id: str | None) -> list[
 
 
 def _changes(points: Sequence[HistoryPoint], better: str) -> Iterator[HistoryChange]:
-    """The changes within each context, whose points may alternate with another context's."""
+    """The changes within each context. Points of several contexts may alternate."""
     for context_id in dict.fromkeys(point.context_id for point in points):
         counted = _of_context(points, context_id)
         for change in find_changes([_compared(point) for point in counted]):
@@ -210,7 +210,7 @@ def _changes(points: Sequence[HistoryPoint], better: str) -> Iterator[HistoryCha
 
 
 def _as_good(change: Change, better: str) -> tuple[float, float, float]:
-    """The ratio and its interval; above 1 is better."""
+    """The ratio and its interval, inverted if lower figures are better, so that above 1 is better."""
     if better == "higher":
         return change.ratio, change.low, change.high
     return 1 / change.ratio, 1 / change.high, 1 / change.low
@@ -303,7 +303,7 @@ class RaisedAlarm:
 
 
 def with_changes(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> ResultSeries:
-    """The series with its changes. A rerun that confirms an alarm isn't counted: it judges the change.
+    """The series with its changes. A rerun that checks an alarm isn't counted as a point of the new level.
 
     `records`: the stored records of the series' alarms, by `RaisedAlarm.job`.
     """
@@ -336,7 +336,7 @@ def alarms_of(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[
 def _recorded_job(
     change: HistoryChange, counted: Sequence[HistoryPoint], records: Mapping[str, AlarmRecord]
 ) -> str | None:
-    """The job in the record of this alarm: the change's job, else a job nearer than another change can be."""
+    """The job under which this alarm is recorded: the change's job, else a job too near for another change."""
     positions = {point.job: position for position, point in enumerate(counted)}
     at = positions[change.job]
     near = [job for job in records if job in positions and abs(positions[job] - at) < MIN_LEVEL]

@@ -1,19 +1,19 @@
 """Sample one run: clocks, executions per sample, warm-up detection and the run's summary.
 
-The sampler detects warm-up in two steps. Gradual: after each sample, it compares the last two windows of five samples.
-They agree if Mann & Whitney's U doesn't separate them (two-sided 5.6 %) or their medians differ by at most the target
-(a caller's looser target counts as 2 %: `steady_rel_ci`). Plateaus: from these windows on, Pettitt's test searches the
-first samples (20, or as many as the rule requires) for a change point. Samples before agreeing windows and before a
-change point are warm-up and are kept separately.
+The sampler detects warm-up in two steps. Gradual warm-up: after each sample, it compares the last two windows of five
+samples. The windows agree if Mann & Whitney's U doesn't separate them (two-sided 5.6 %), or if their medians differ by
+at most the target, or 2 % if the target is looser (`steady_rel_ci`). Plateaus: from these windows on, Pettitt's test
+searches the first samples (20, or as many as the rule requires) for a change point. Samples before agreeing windows and
+before a change point are warm-up and are kept separately.
 
-Once the target is met, a sharper test searches all samples again, because twenty samples show changes that windows of
+Once the target is met, a sharper test searches all samples again, because many samples reveal changes that windows of
 five can't separate from noise. Up to three times, samples before such a change also become warm-up and sampling
 continues. If a change of more than the target then remains, the samples stay, and the run reports no steady state.
 
-With a share of a budget, the windows alone decide. If they don't agree before the share is over, its last ten samples
-count. If fewer samples fit in, `dyno.bench.measure.stability` decides over all runs together.
+With a share of a budget, the windows alone decide. If they don't agree before the time of the share is over, the last
+ten samples are used. If fewer than ten fit in, `dyno.bench.measure.stability` checks all runs together.
 
-Both tests use the order of samples, not their spread, so a noisy run may still be steady. A coefficient of variation
+All tests use the order of samples, not their spread, so a noisy run may still be steady. A coefficient of variation
 (Georges et al. 2007, 3.2.2) can't tell noise from warm-up. Change points replace the manual inspection of plots in
 Kalibera & Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
 
@@ -42,8 +42,8 @@ class Clock(Protocol):
     def cpu_s(self) -> tuple[float, float]:
         """(user, system) processor seconds of this process so far, over all its threads and its ended children.
 
-        A framework's compiler may be a program: XLA runs NVIDIA's ptxas. A child counts when it ends, with all its
-        time.
+        A framework's compiler may be a child process: XLA runs NVIDIA's ptxas. All time of a child is added when the
+        child ends.
         """
 
 
@@ -89,7 +89,7 @@ class TimedSample:
 
     @property
     def per_execution_s(self) -> float:
-        """Rounded to 12 digits: further ones are rounding errors of the readings, and double a stored record."""
+        """Rounded to 12 digits: further digits are rounding errors, and would double the size of a stored record."""
         return float(f"{self.duration_s / self.executions:.12g}")
 
 
@@ -98,7 +98,7 @@ Execute = Callable[[int], None]  # executes this number of times, then drains th
 Report = Callable[[int, int | None], None]  # samples taken, samples expected
 
 WINDOW = 5
-# For 5 against 5, U <= 3 of 25 occurs by chance in 5.6 % (tables of U); |3 - 12.5| / 4.787 = 1.98, U = 4 gives 1.78.
+# For windows of five, U <= 3 has a chance of 5.6 % (tables of U): z = |3 - 12.5| / 4.787 = 1.98. For U = 4, z = 1.78.
 WINDOW_Z = 1.9
 PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
@@ -107,10 +107,10 @@ LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
 MOST_RESETS = 2  # restarts with longer samples after a run's share is over
 # One in a thousand, so five runs of a steady job raise a false alarm once in two hundred jobs.
 DRIFT_P = 0.001
-MAX_GROWTH = 10  # of the executions per sample in one step: a first reading may be a thousand times too slow
-PREDICTING_SHARE = 0.05  # of the minimum length; a reading of at least this length predicts that of a sample
-MAX_EXECUTIONS = 10**9  # empty work never fills a sample
-MARGIN = 1.1  # aims above the minimum length, so that the fastest samples reach it too
+MAX_GROWTH = 10  # factor for the executions per sample in one step: a first reading may be a thousand times too slow
+PREDICTING_SHARE = 0.05  # of the minimum length; a reading of at least this length predicts the executions per sample
+MAX_EXECUTIONS = 10**9  # a bound for empty work, which never fills a sample
+MARGIN = 1.1  # a reading aims above the minimum length, so that the fastest samples reach it too
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class SamplingResult:
     """The result of `sample`. `warmup` and `samples` are seconds per execution in the order they were taken.
 
     `sample_cpu_s` holds (user, system) processor seconds of each whole sample. The window runs from the first sample's
-    start to the last one's end; `epoch_s` is its length by the wall clock, for CLOCK_SKEW.
+    start to the last sample's end; `epoch_s` is its length by the wall clock, for CLOCK_SKEW.
     """
 
     warmup: list[float]
@@ -182,7 +182,7 @@ class _Sampler:
         self._taken.append(reading)
 
     def _longer(self, reading: TimedSample) -> int:
-        """The number of executions for `min_sample_s`: at least one more than now. At most ten times as many, unless
+        """The number of executions for `min_sample_s`: at least one more than now, and at most ten times as many unless
         the reading is long enough to predict the number.
         """
         limit = predicted = reading.executions * MAX_GROWTH
@@ -214,7 +214,7 @@ class _Sampler:
         return False
 
     def _warm_up_within_share(self) -> bool:
-        """Like `_warm_up`, until the share is over at the latest. True if too few samples fit in for a decision."""
+        """Like `_warm_up`, until the share is over at the latest. Also True if too few samples fit in to decide."""
         resets = 0
         while not (agree := self._windows_agree()):
             if self._share_is_over():
@@ -229,7 +229,7 @@ class _Sampler:
         return agree or surplus < 0
 
     def _cut_late_warm_up(self) -> bool:
-        """Separate late warm-up. False if there is no late warm-up, or no time for as many samples again."""
+        """Separate late warm-up. False if there is no late warm-up, or too little time for as many samples again."""
         change = self._change(LATE_P, LATE_SHARE) if self._elapsed_s() < self._rule.max_s / 2 else None
         if change is None:
             return False
@@ -258,7 +258,7 @@ class _Sampler:
         return not (self._shifted(before, after) and separated(before, after, WINDOW_Z))
 
     def _lengthened(self) -> bool:
-        """Whether executions became so much faster that warm-up restarts with longer samples."""
+        """Whether executions became so fast that samples are too short; if so, restart warm-up with longer samples."""
         if median([reading.duration_s for reading in self._taken[-WINDOW:]]) >= self._rule.min_sample_s:
             return False
         longer = self._longer(self._taken[-1])
@@ -281,7 +281,7 @@ class _Sampler:
         return "budget" if self._share_is_over() else None
 
     def _share_is_over(self) -> bool:
-        """Whether the time is over, and there are as many samples as a run must have."""
+        """Whether the time is over and the run has the least number of samples."""
         required = least_samples(median([reading.duration_s for reading in self._taken]))
         return self._elapsed_s() >= self._rule.max_s and len(self._taken) >= required
 
@@ -290,7 +290,7 @@ class _Sampler:
         return width is not None and width <= self._rule.target_rel_ci and self._change(DRIFT_P) is None
 
     def _change(self, significance: float, share: float = 1.0) -> int | None:
-        """The number of the first sample after a change of more than this share of `steady_rel_ci`, if there is one."""
+        """The number of the first sample after a change of more than this share of `steady_rel_ci`, or None."""
         times = self._times()
         change = change_point(times, significance)
         return change if change is not None and self._shifted(times[:change], times[change:], share) else None
@@ -301,7 +301,7 @@ class _Sampler:
     def _expected(self) -> int:
         """The expected number of samples at this scatter, at most as many as fit into `max_s`.
 
-        The interval narrows with the root of their number.
+        The interval narrows with the square root of the number of samples.
         """
         count, rule = len(self._taken), self._rule
         if rule.is_divided:
@@ -343,7 +343,7 @@ class _Sampler:
             stopped_because=reason,
             sample_cpu_s=[
                 (round(r.end.user_s - r.start.user_s, 9), round(r.end.system_s - r.start.system_s, 9))
-                for r in self._taken  # the kernel counts microseconds; the rest is rounding, and a fifth of the record
+                for r in self._taken  # the kernel counts µs; more digits are rounding errors and a fifth of the record
             ],
             warmup_s=first.now_s - self._begin_s,
             wall_s=last.now_s - first.now_s,

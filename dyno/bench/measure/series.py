@@ -1,40 +1,39 @@
-"""Does a result differ from others of the same work? One engine for all who ask, each with thresholds of its own.
+"""Estimate how much results of the same work scatter, predict the next result, and adjust figures to one clock.
 
-`repeat` and METRIC_OUT_OF_BAND (`dyno.bench.measure.peers`), baselines, comparisons and history use it. Figures are
-compared as logarithms, so a rate and its time agree, and no bound is below zero.
+`repeat` and METRIC_OUT_OF_BAND (`dyno.bench.measure.peers`), baselines, comparisons and history use this module.
+Figures are compared as logarithms, so a rate and its inverse agree, and no bound is below zero.
 
-*Scatter.* A result has two sources of variance, as in ISO 5725-2: repeatability (between the runs of one job), and the
-variance between jobs. A one-way random-effects model gives the latter: the variance of the jobs' values less the part
-that repeatability explains (7.4). The variance of one result is a weighted mean of it and of an allowance, which counts
-as `ALLOWANCE_JOBS` jobs. The allowance is that of a single job, t s sqrt(1 + 1/n), which holds one further run (Hahn &
-Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, sqrt(2/n) would hold the mean of n further runs; the
-rest allows for changes between jobs. Degrees of freedom are Satterthwaite's.
+*Scatter.* A result has two sources of variance, as in ISO 5725-2: between the runs of one job (repeatability), and
+between jobs. A one-way random-effects model gives the variance between jobs: that of the jobs' values minus the part
+from repeatability (7.4). One result's variance is a weighted mean of the measured variance and an allowance that weighs
+as much as `ALLOWANCE_JOBS` jobs. The allowance makes the interval of a single job t s sqrt(1 + 1/n), which contains one
+further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, t s sqrt(2/n) would contain the
+mean of n further runs; the rest allows for changes between jobs. Degrees of freedom are Satterthwaite's.
 
-*Strays.* One wild job must not hide what all others show: with a single result 20 times away, the variance made an
-interval from 1 / 1e6 to 1e6 times the value. A job further than STRAY from the median of all doesn't count, unless
-more than one job in ten is as far away (`counting`). The runs of a wild job count with a bounded deviation.
+*Strays.* One outlier must not make the interval useless: a single result that was off by a factor of 20 gave an
+interval from 1e-6 to 1e6 times the value. A job that is further than STRAY from the median of all jobs is left out,
+unless more than one job in ten is that far away (`counting`). The deviation of a job's runs is bounded (`WILD`).
 
-*The clock* is a covariate: it explains a figure instead of spoiling it. A rate is proportional to clock^elasticity. The
+*The clock* is a covariate: it explains a part of the scatter. A rate is proportional to clock^elasticity. The
 elasticity is 1 if arithmetic bounds the work, and less if memory, input or the framework does. On a host whose clock
-wandered from 3.56 to 4.02 GHz between six jobs, `matmul` varied by 3.7 %, and by 1.0 % once adjusted with 0.89.
-`mnist_cnn`'s time per sample varied by 2.1 %, and by 1.0 % with -0.42. A series' elasticity is the slope of its jobs'
-logarithms, by ridge regression towards an assumed value (Hoerl & Kennard 1970, Technometrics 12). The assumed value
-weighs as much as `ASSUMED_JOBS` jobs whose clocks deviate by `ASSUMED_DEVIATION`. So jobs whose clocks hardly differ
-teach little, and their figures are hardly adjusted either. An error of the measured clock flattens the slope, which
-then adjusts by less.
+wandered from 3.56 to 4.02 GHz between six jobs, `matmul` varied by 3.7 %, and by 1.0 % after an adjustment with an
+elasticity of 0.89. `mnist_cnn`'s time per sample varied by 2.1 %, and by 1.0 % with -0.42. The elasticity of a series
+is the slope of its log figures over its log clocks, by ridge regression towards an assumed value (Hoerl & Kennard 1970,
+Technometrics 12). The assumed value weighs as much as `ASSUMED_JOBS` jobs whose clocks deviate by `ASSUMED_DEVIATION`.
+So jobs whose clocks hardly differ hardly change the assumed value, and their figures are hardly adjusted either. Errors
+of measured clocks flatten the slope, so adjustments are too small rather than too large.
 
-Only figures of the same work on equal CPUs are adjusted. Other work may set another clock: a GPU under a power limit
-lowers its clock for some work, so its clock is a part of the figure. So is a TPU's clock, which no sensor reports. The
-clocks of two results may differ by at most LARGEST_CHANGE. Clocks of a shared host wandered by 9 to 13 % within an
-hour, and equal devices differ by 8 %. A larger step has its own cause, such as heat, a power limit or a governor: the
-device is slow, and so is a figure that follows it. An adjusted figure would excuse the device, so Dyno raises
-CLOCK_CHANGED instead.
+Only figures of the same work on equal CPUs are adjusted. Other work may change the clock: a GPU under a power limit
+lowers its clock for some work, so the clock is a part of the figure. A TPU's clock is a part of the figure, too, since
+no sensor reports it. The clocks of two results may differ by at most LARGEST_CHANGE. Clocks of a shared host wandered
+by 9 to 13 % within an hour, and equal devices differ by 8 %. A larger step has its own cause, such as heat, a power
+limit or a governor: the device is really slower. An adjustment would hide this, so Dyno raises CLOCK_CHANGED instead.
 
-*Intervals.* The next result (`PeerSeries.half_width`) differs from the last by 2 variances (the reproducibility limit
-of ISO 5725-6, 4.1), and its clock by the variance of the jobs' clocks. Around the mean of all jobs, the interval would
-be narrower, but jobs of one hour resemble each other. The ratio of two results (`ratio_interval`) has the sum of their
-variances. The band for results of equal devices (`robust_band`) rests on the median and on the median absolute
-deviation instead, which a few bad results or a second mode don't widen.
+*Intervals.* The difference of the next result (`PeerSeries.half_width`) from the last has twice the variance of one
+result (the reproducibility limit of ISO 5725-6, 4.1), which includes the variance of the clocks. An interval around the
+mean of all jobs would be narrower, but jobs of one hour resemble each other. The ratio of two results
+(`ratio_interval`) has the sum of their variances. The band for results of equal devices (`robust_band`) uses the median
+and the median absolute deviation instead, so a few bad results or a second mode don't widen it.
 """
 
 import math
@@ -48,14 +47,14 @@ from dyno.bench.measure.statistics import median, student_t
 from dyno.bench.measure.warnings import warning
 from dyno.models.result import BasedOn, Metric, Peer, Repeat, Result, ResultSummary, ResultWarning
 
-# With two, the interval holds 90 % of the next results even if jobs differ far more than runs (tests).
+# With two, the interval contains 90 % of the next results even if jobs differ far more than runs (tests).
 ALLOWANCE_JOBS = 2
-STRAY = 0.5  # twice USEFUL: workloads whose jobs deviate by 10 % need their deviations
+STRAY = 0.5  # twice USEFUL, so that workloads whose jobs deviate by 10 % keep all their jobs
 MODE = 0.1  # more than this share of the jobs, and more than one job, form a second mode
 WILD = 3.0
-USEFUL = 0.25  # people look for changes of 5 to 20 %
+USEFUL = 0.25  # the largest half-width of a prediction: users look for changes of 5 to 20 %
 
-COMPUTE_BOUND = 0.3  # fraction of peak from which work is bound by arithmetic (see WEAK_BASELINE)
+COMPUTE_BOUND = 0.3  # from this fraction of peak on, work counts as bound by arithmetic (see WEAK_BASELINE)
 ASSUMED = 1.0
 ASSUMED_ELSEWHERE = 0.5
 ASSUMED_JOBS = 4
@@ -63,7 +62,7 @@ ASSUMED_DEVIATION = 0.01
 ASSUMED_ERROR = 0.3  # standard deviation: elasticities are between 0 and 1, and uniform ones deviate by 0.29
 LARGEST_CHANGE = 0.1
 CLOCK_ERROR = 0.01  # of one run's clock: in recorded jobs, clocks deviated by 0.4 to 1.5 % from run to run
-CLOCK_DEVIATION = 0.02  # of clocks from job to job, until jobs show it; recorded jobs deviated by 1.2 to 2.7 %
+CLOCK_DEVIATION = 0.02  # assumed from job to job, until a series has enough jobs; recorded: 1.2 to 2.7 %
 CLOCK_JOBS = 2
 _ASSUMED_SQUARES = ASSUMED_JOBS * ASSUMED_DEVIATION**2
 
@@ -77,8 +76,8 @@ _WIDEST = math.log(1e6)  # keeps every bound finite
 class Elasticity:
     """The relative change of a figure for a relative change of the clock: above zero for rates, below for times.
 
-    `lost_degrees`: the degrees of freedom that its estimation takes from the series, 0 to 1. `error`: its standard
-    deviation.
+    `lost_degrees`: the degrees of freedom that its estimation takes from the series, 0 to 1. `error`: the standard
+    deviation of `value`.
     """
 
     value: float
@@ -87,18 +86,18 @@ class Elasticity:
 
 
 def mean_clock_hz(result: Result | ResultSummary) -> float | None:
-    """The mean of the runs' clocks; None if one is unknown."""
+    """The mean of the runs' clocks; None if the clock of a run is unknown."""
     clocks_hz = [run.clock_hz for run in result.runs if run.clock_hz]
     return fmean(clocks_hz) if clocks_hz and len(clocks_hz) == len(result.runs) else None
 
 
 def is_adjustable(device: Mapping[str, Any]) -> bool:
-    """Whether the device's clock explains its figures, instead of being a part of them."""
+    """Whether figures of this device can be adjusted to another clock."""
     return device.get("kind") == "cpu"
 
 
 def assumed_elasticity(result: Result, better: str | None) -> float:
-    """The elasticity of a metric with this direction, without any earlier result."""
+    """The elasticity to assume for a metric of this direction if there are no earlier results."""
     of_rate = ASSUMED if (result.peak.fraction or 0.0) >= COMPUTE_BOUND else ASSUMED_ELSEWHERE
     return of_rate if better == "higher" else -of_rate
 
@@ -148,7 +147,7 @@ def has_changed(first_hz: float | None, other_hz: float | None) -> bool:
 
 
 class Adjustment(NamedTuple):
-    """The factor that turns a figure into that at another clock, and the variance that it adds to the logarithm."""
+    """The factor that turns a figure into the figure at another clock, and the variance that its logarithm gains."""
 
     factor: float = 1.0
     log_variance: float = 0.0
@@ -157,10 +156,10 @@ class Adjustment(NamedTuple):
 def adjustment(
     from_hz: float | None, to_hz: float | None, runs: tuple[int, int], by: Elasticity, device: Mapping[str, Any]
 ) -> Adjustment | None:
-    """None if a clock is unknown, a part of the figure, or too far from the other. `runs`: the numbers behind both.
+    """None if a clock is unknown, a part of the figure, or too far from the other clock. `runs`: runs of each result.
 
-    The variance is the elasticity's times the square of the clocks' logarithmic ratio, and the clocks' times the square
-    of the elasticity.
+    The variance is the sum of the elasticity's variance times the square of the clocks' logarithmic ratio, and the
+    clocks' variance times the square of the elasticity.
     """
     if not from_hz or not to_hz or has_changed(from_hz, to_hz) or not is_adjustable(device):
         return None
@@ -187,10 +186,11 @@ def same_conditions(own: Peer, peer: Peer) -> bool:
 
 
 def counting(jobs: Sequence[Peer], clock_hz: float | None = None, slope: float = 0.0) -> list[Peer]:
-    """The jobs that show how much jobs differ, by their values at the clock `clock_hz`.
+    """The jobs from which to estimate how much jobs differ, by their values at the clock `clock_hz`.
 
-    A job further than STRAY from the median of all shows another condition. Of two jobs that are further apart, neither
-    shows a scatter. But if several jobs, more than MODE of all, are that far, the work has a second mode: all count.
+    A job that is further than STRAY from the median of all jobs had another condition and is left out. If two jobs are
+    too far apart, both are left out. But if several jobs, more than MODE of all, are that far away, they are a second
+    mode, and all jobs are used.
     """
     logs = _logs_at_clock(jobs, clock_hz, slope)
     near = [job for job, log in zip(jobs, logs, strict=True) if abs(log - median(logs)) <= math.log1p(STRAY)]
@@ -212,9 +212,9 @@ class ResultScatter:
 
 @dataclass(frozen=True)
 class PeerSeries:
-    """The result `own` and `earlier` ones of the same conditions.
+    """A result, `own`, and `earlier` results of the same conditions.
 
-    With `of_clock`, all have clocks, and are compared at the own clock.
+    With `of_clock`, all results have clocks and are compared at the clock of `own`.
     """
 
     own: Peer
@@ -225,7 +225,7 @@ class PeerSeries:
     def of(cls, result: Result, own: Peer, peers: Sequence[Peer]) -> Self:
         """The series of `own`, the headline figure of `result`, among the `peers` of the same conditions.
 
-        Clocks count unless they are unknown or a part of the figure.
+        The clock is used unless it is unknown or a part of the figure.
         """
         earlier = [peer for peer in peers if same_conditions(own, peer)]
         is_clocked = own.clock_hz and is_adjustable(result.device)
@@ -233,15 +233,15 @@ class PeerSeries:
 
     @property
     def is_stray(self) -> bool:
-        """Whether the own result is so far from the others that it doesn't show where the next one falls."""
+        """Whether the own result is so far from the earlier results that it can't predict the next result."""
         slope = self.of_clock.value if self.of_clock else 0.0
         return not any(job is self.own for job in counting([self.own, *self.earlier], self.own.clock_hz, slope))
 
     def scatter(self, *, own_counts: bool = True) -> ResultScatter | None:
-        """The scatter of the own result; None if nothing shows it.
+        """The scatter of the own result; None if it can't be estimated.
 
-        Without `own_counts`, the earlier results alone show how much jobs differ. The difference of other work from
-        theirs isn't scatter.
+        Without `own_counts`, only the earlier results are used to estimate how much jobs differ: the effect of changed
+        code isn't scatter.
         """
         own, slope = self.own, self.of_clock or Elasticity(0.0)
         shown_by = counting([own, *self.earlier] if own_counts else self.earlier, own.clock_hz, slope.value)
@@ -260,11 +260,11 @@ class PeerSeries:
         return ResultScatter(math.fsum(shares), degrees or within_degrees)
 
     def half_width(self) -> float | None:
-        """Half of the interval of the next result, in logarithms; None if nothing shows how much results scatter.
+        """The half-width of the next result's interval, in logarithms; None if the scatter can't be estimated.
 
-        The next result has another clock. Without the clocks' variance, times the square of the elasticity, the
-        interval held 79 % of 38 recorded next values as measured. Until jobs show that variance, CLOCK_DEVIATION stands
-        for it and counts as CLOCK_JOBS jobs.
+        The next result has another clock, so the interval includes the clocks' variance, times the square of the
+        elasticity. Without it, the interval contained 79 % of 38 recorded next values (unadjusted). The assumed
+        CLOCK_DEVIATION has the weight of CLOCK_JOBS jobs.
         """
         scatter = self.scatter()
         if scatter is None:
@@ -282,13 +282,13 @@ class PeerSeries:
 def _repeatability(jobs: Sequence[Peer]) -> tuple[float, int]:
     """The variance between the runs of one job, and its degrees of freedom; zero degrees if unknown.
 
-    The variance is pooled over the jobs, but at least the first job's: if its runs scatter more, its value is less
-    certain. A wild job counts with WILD times the median job's deviation.
+    The variance is pooled over the jobs, but at least that of the first job: if its runs scatter more, its value is
+    less certain. The deviation of a job is limited to WILD times that of the median job.
     """
     pairs = [(job.runs - 1, job.scatter**2) for job in jobs if job.scatter is not None and job.runs > 1]
     degrees = sum(count for count, _ in pairs)
     middle = median_low([variance for _, variance in pairs]) if pairs else 0.0
-    limit = WILD**2 * middle or math.inf  # equal figures of the runs tell nothing
+    limit = WILD**2 * middle or math.inf  # no limit if the median job's runs have equal figures
     pooled = math.fsum(count * min(variance, limit) for count, variance in pairs) / degrees if degrees else 0.0
     return max(pooled, (jobs[0].scatter or 0.0) ** 2), degrees
 
@@ -315,13 +315,13 @@ def around(centre: float, half: float) -> Band:
 def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
     """The prediction around a job's `value`, from the `figures` of its runs alone. None for a single run.
 
-    On recorded series, it held the next mean of five runs in 92 % of cases, and the figure's own interval in 65 %.
+    On recorded series, it contained the next mean of five runs in 92 % of cases; the figure's own interval did in 65 %.
     """
     count = len(figures)
     if count < 2:
         return None
     based_on, scatter = BasedOn(runs=count), log_deviation(figures)
-    if scatter is None:  # a share may be zero
+    if scatter is None:  # a figure that is a share may be zero
         half = student_t(count - 1) * statistics.deviation(figures) * math.sqrt(1 + 1 / count)
         return Repeat(low=max(0.0, value - half), high=value + half, based_on=based_on)
     alone = PeerSeries(Peer(job="", value=value, runs=count, scatter=scatter))
@@ -332,7 +332,7 @@ def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
 def usable(repeat: Repeat | None) -> dict[str, Any]:
     """The prediction as fields of a metric: null with a reason if it is too wide to be of use.
 
-    An interval wider than USEFUL to a side answers no question.
+    Too wide means more than USEFUL to a side.
     """
     if repeat is None or repeat.high <= (1 + USEFUL) ** 2 * repeat.low:
         return {"repeat": repeat, "repeat_reason": None}
@@ -342,12 +342,12 @@ def usable(repeat: Repeat | None) -> dict[str, Any]:
 
 
 def robust_band(values: Sequence[float]) -> Band:
-    """The band around the median of positive `values` that holds one more with a probability of BAND_CONFIDENCE.
+    """The band around the median of positive `values` that contains a further one with probability BAND_CONFIDENCE.
 
     Its half-width is the scatter times Student's t, times a factor for the median's own error. The degrees of freedom
     are 37 % of the number of results, the efficiency of the median absolute deviation (`statistics.robust_half_width`).
-    A fixed multiple, such as the 3.5 of Iglewicz & Hoaglin (1993), would hold seven of eight normal values against five
-    others. The band is at least BAND_FLOOR wide on either side.
+    With a fixed multiple, such as the 3.5 of Iglewicz & Hoaglin (1993), the band of five values would contain only
+    seven of eight further normal values. The band is at least BAND_FLOOR wide on either side.
 
     Raises ValueError for fewer than MIN_PEERS values.
     """
@@ -359,10 +359,10 @@ def robust_band(values: Sequence[float]) -> Band:
 
 
 def ratio_interval(ratio: float, scatters: Sequence[ResultScatter], log_variance: float) -> Band:
-    """The 95 % interval of a ratio of results, whose logarithm has the sum of their variances and `log_variance`.
+    """The 95 % interval of a ratio of results. The variance of its logarithm is the sum of theirs and `log_variance`.
 
-    Student's t with Welch's and Satterthwaite's degrees, at most those of one result: all results rest on the same
-    earlier jobs, which count once.
+    It is Student's t with Welch's and Satterthwaite's degrees of freedom, but at most those of one result, because all
+    results use the same earlier jobs.
     """
     variances, degrees = [of.variance for of in scatters], [of.degrees for of in scatters]
     fitted = statistics.satterthwaite(variances, degrees, known=log_variance)

@@ -1,26 +1,25 @@
 """Class B checks of samples, runs and sensors: will the number repeat?
 
 MULTIMODAL: do the runs fall into two groups far apart? The check splits the medians where the scatter between the
-groups is the largest multiple of the scatter within them. This is the likelihood ratio of two normal groups of one
-width against a single group (Engelman & Hartigan 1969, "Percentage Points of a Test for Clusters"). Their percentage
-points assume a normal distribution. Runs have heavier tails, so MULTIMODAL_LIMITS assume Student's t with 3 degrees of
-freedom. They were simulated (400,000 trials, 100,000 from 30 runs on). Of a hundred sets, one raises a false alarm if
-runs follow that t, fewer if they are normal (0.1 % for ten runs), and two if they are exponential.
+groups is the largest multiple of the scatter within them. This multiple corresponds to the likelihood ratio of two
+normal groups of one width against a single group (Engelman & Hartigan 1969, "Percentage Points of a Test for
+Clusters"). Their percentage points assume a normal distribution. Runs have heavier tails, so MULTIMODAL_LIMITS were
+simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). A false alarm is raised
+by 1 % of such sets of runs, by fewer if runs are normal (0.1 % for ten runs), and by 2 % if they are exponential.
 
-Power: with a fifth of all processes in a second mode, five runs visit it in 67 % of cases (1 - 0.8^5), and 14 runs in
-96 %. A mode that no run visits can't be detected: the runs look like a job with one mode. A visited mode is detected if
-the modes are far apart compared with the scatter within them. Ten runs find half of the modes that are 10 standard
-deviations apart (one training loop alternated between 180 and 310 us a sample).
-If visited modes lie nearer, the interval holds both: it is as wide as their distance. `benchmarks/coverage.py` counts
-all of this.
+Power: if a fifth of all processes are in a second mode, at least one of five runs is in it in 67 % of cases (1 -
+0.8^5), and one of 14 runs in 96 %. A mode without runs can't be detected: the runs look like a job with one mode. A
+mode with runs is detected if the modes are far apart compared with the scatter within them. Ten runs detect half of the
+modes that are 10 standard deviations apart (one training loop alternated between 180 and 310 us a sample). If the modes
+are nearer, the interval contains both: it is as wide as their distance. `benchmarks/coverage.py` measures these shares.
 
 THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` returns the codes that couldn't be checked. Without a
 counter, as in most virtual machines, each run measures a CPU's clock on one core right after the samples. This reading
-misses reductions that only the load causes. But it shows a clock that was lower in one run than in another. Throttling
-within a run shows in its samples (warm-up, NO_STEADY_STATE). A clock that was equally low in every sample remains
-undetected; its figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
-(`dyno.bench.measure.host_noise`). Only one process can open a TPU's chips. A GPU reports all three conditions, or they
-stay unchecked.
+misses reductions that only the load causes. But it shows whether the clock was lower in one run than in another.
+Throttling within a run changes its samples (warm-up, NO_STEADY_STATE). A clock that was equally low in every sample
+remains undetected. Then the figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
+(`dyno.bench.measure.host_noise`). A TPU has no other users, since only one process can open its chips. A GPU reports
+all three conditions, or they stay unchecked.
 """
 
 import math
@@ -44,9 +43,9 @@ HOST_CORES = 2  # for an accelerator: the thread that starts the work, and the f
 
 
 def insufficient_samples(record: RunRecord, kind: DeviceKind, measure: Measure) -> ResultWarning | None:
-    """Raised for fewer than five samples (three long ones), or samples below the minimum length for the device.
+    """Raised for fewer than five samples (or three long samples), or if samples are too short for the device.
 
-    The message names the settings of `measure` that would reach that floor.
+    The message names the settings of `measure` that would give enough samples.
     """
     count, steady_s = len(record.samples), record.summary.phases.steady_s or 0.0
     sample_s = statistics.median(record.samples) * record.summary.executions_per_sample
@@ -83,10 +82,10 @@ COMMON_CONFIDENCE = 0.99  # of the interval of a drift that all runs share
 
 
 def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
-    """Raised if runs without a steady state could have moved the figure, whose interval is `rel_half_width`.
+    """Raised if runs without a steady state could have moved the figure by more than its `rel_half_width`.
 
-    If each run drifts in its own way, the runs scatter, so the interval covers the drift. If all runs drift alike, it
-    doesn't. Also raised if the runs' medians step or slide by more than the interval would be without this change.
+    If each run drifts in its own way, the runs scatter, so the interval covers the drift, but not a drift that all runs
+    share. Also raised if the medians' step or slide moved the figure by more than the half-width without this change.
     """
     unsteady = [run for run, record in enumerate(records) if not record.summary.steady]
     moved = math.fsum(_drift(records[run].samples) for run in unsteady) / len(records)
@@ -117,9 +116,9 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
 
 
 def _common_drift(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
-    """Raised if the second halves of the runs' samples differ from the first ones, in all runs alike.
+    """Raised if the second half of the samples differs from the first half, in all runs alike.
 
-    A few samples of one run don't show this drift. The figure lies midway between the halves.
+    The few samples of one run can't show this drift. The figure lies midway between the halves.
     """
     halves = [(times[: len(times) // 2], times[len(times) // 2 :]) for times in (record.samples for record in records)]
     if min(len(first) for first, _ in halves) < 1:
@@ -141,7 +140,7 @@ def _common_drift(records: Sequence[RunRecord], rel_half_width: float | None) ->
 
 
 def _drift(samples: Sequence[float]) -> float:
-    """How far the quarters of a run's samples lie apart; 1 if there are too few to tell."""
+    """The largest relative difference between the medians of the samples' quarters; 1 for too few samples."""
     if len(samples) < FEW_SAMPLES:
         return 1.0
     bounds = [len(samples) * quarter // 4 for quarter in range(5)]
@@ -170,7 +169,7 @@ def target_missed(
 
 
 def _width(over_runs: statistics.Interval, records: Sequence[RunRecord]) -> tuple[float | None, str]:
-    """The relative half-width of the interval, and what it is over."""
+    """The relative half-width of the interval, and whether it is over the runs or the samples."""
     if over_runs.rel_half_width is not None:
         return over_runs.rel_half_width, "runs"
     summary = records[0].summary
@@ -272,12 +271,12 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
     return warning("DEVICE_SHARED", other_processes=sensors.other_processes, utilisation=sensors.utilisation)
 
 
-# Beside busy processes, measurements of one clock scatter by 2 % (`dyno.bench.devices.cpu_speed`).
+# On a busy host, measurements of one clock scatter by 2 % (`dyno.bench.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
-# A larger change from one run to the next is a step, whatever the other runs' clocks do. The limit is five standard
-# deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.bench.measure.change_points`).
+# A larger change from one run to the next is a step, whatever the clocks of the other runs are. The limit is five
+# standard deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.bench.measure.change_points`).
 STEP_LIMIT = 0.08
-# The clock explains the runs if adjusting them to one clock halves their scatter, or leaves an interval of 1 %.
+# The clock explains how runs differ if an adjustment to one clock halves their scatter or leaves an interval of 1 %.
 EXPLAINED_SHARE = 0.5
 MIN_EXPLAINED_RUNS = 3  # a slope fits any two runs
 
@@ -285,10 +284,11 @@ MIN_EXPLAINED_RUNS = 3  # a slope fits any two runs
 def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> ResultWarning | None:
     """Raised if the known clocks of the runs step or slide and could have moved the figure.
 
-    `times_s`: the runs' medians. A step or slide counts if it exceeds the scatter of these clocks and of a quiet clock.
-    Its cause is a throttled device, or a host that gave other guests more. It counts as far as the runs' times follow
-    it, if they do. A clock that only wanders raises nothing: where it explains how the runs differ, their figures can
-    be adjusted. Fewer than three runs can't show an effect, so any difference above 3 % raises the warning.
+    `times_s`: the runs' medians. A step or slide must exceed the scatter of these clocks and of a quiet clock. Its
+    cause is a throttled device, or a host that gave other guests more time. The figure moved as far as the runs' times
+    follow the clock. After a step that they don't follow, it may have moved as far as the clock. A clock that only
+    wanders raises no warning: if it explains how the runs differ, their figures can be adjusted. Two runs can't show an
+    effect, so any difference above 3 % counts.
     """
     clocked_runs = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
     if len(clocked_runs) < 2:
@@ -327,11 +327,11 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
 
 
 class ClockFit(NamedTuple):
-    """The deviation of runs' times (logarithms) as they are and at one clock, and how far the clock moved the times.
+    """The deviation of the runs' times (logarithms), as measured and at one clock, and how far the clock moved them.
 
-    `left` has n - 2 degrees of freedom, because the elasticity is estimated from the same runs.
-    `moved`: the largest distance from the mean that a run's clock explains. `clock_moved`: the largest distance of a
-    clock itself, which is the most that any elasticity could explain.
+    `left` has n - 2 degrees of freedom, because the elasticity is estimated from the same runs. `moved`: the largest
+    distance of a run from the mean, as far as its clock explains it. `clock_moved`: the largest distance of a clock
+    from the mean clock, which is the most that any elasticity could explain.
     """
 
     as_is: float
@@ -341,7 +341,7 @@ class ClockFit(NamedTuple):
 
 
 def fit_to_clock(clocks_hz: Sequence[float], times_s: Sequence[float]) -> ClockFit:
-    """Adjust runs to one clock, with the elasticity of least squares, between 0 and -1."""
+    """Adjust runs to one clock, by least squares, with an elasticity between 0 and -1."""
     clocks, times = (statistics.centred(statistics.logs(values)) for values in (clocks_hz, times_s))
     squares = statistics.product(clocks, clocks)
     slope = min(max(statistics.product(clocks, times) / squares, -1.0), 0.0) if squares > 0 else 0.0
@@ -360,7 +360,7 @@ def _stepped(clocks: Sequence[float]) -> bool:
     return max(abs(after / before - 1) for before, after in pairwise(clocks)) > STEP_LIMIT
 
 
-# Checks that no device of this kind allows: no sensor reports a TPU's clock.
+# Codes that can't be checked on this kind of device: no sensor reports a TPU's clock.
 IMPOSSIBLE: dict[DeviceKind, frozenset[str]] = {
     "cpu": frozenset(),
     "gpu": frozenset(),

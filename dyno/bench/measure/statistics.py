@@ -24,7 +24,7 @@ class Interval:
 
     @property
     def rel_half_width(self) -> float | None:
-        """Half of the interval's width as a share of the value; None without an interval or around zero."""
+        """Half of the interval's width as a share of the value; None without an interval or if the value is zero."""
         if self.low is None or self.high is None or self.value == 0:
             return None
         return (self.high - self.low) / 2 / abs(self.value)
@@ -93,12 +93,12 @@ def mad(values: Sequence[float]) -> float:
 
 
 _TO_DEVIATION = 1.4826  # standard deviation of a normal distribution / its median absolute deviation
-_EFFICIENCY = 0.37  # of `mad`: Rousseeuw & Croux (1993), "Alternatives to the Median Absolute Deviation"
+_EFFICIENCY = 0.37  # efficiency of `mad`: Rousseeuw & Croux (1993), "Alternatives to the Median Absolute Deviation"
 _SMALL_SAMPLE = 0.8  # n / (n - 0.8) corrects the bias: Croux & Rousseeuw (1992)
 
 
 def robust_half_width(values: Sequence[float], confidence: float) -> float:
-    """Half of the interval around the median that holds one more value; a few wild values don't widen it."""
+    """Half the width of the interval around the median that contains one further value. It is robust to outliers."""
     count = len(values)
     scatter = _TO_DEVIATION * mad(values) * count / (count - _SMALL_SAMPLE)
     of_next = math.sqrt(1 + math.pi / 2 / count)  # adds the new value's scatter and the median's error
@@ -140,11 +140,11 @@ def quantile_interval(values: Sequence[float], share: float, confidence: float =
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first_set: int | None = None) -> Interval:
     """The mean with Student's t interval over n - 1 degrees of freedom; `values` are the runs' medians.
 
-    Georges, Buytaert & Eeckhout (2007), 3.2.3. An interval over pooled samples covers the truth 35-58 % of the time.
+    Georges, Buytaert & Eeckhout (2007), 3.2.3. An interval over pooled samples holds the true mean 35-58 % of the time.
 
-    `first_set`: how many first values had fixed n by their scatter. The interval is then at least Stein's (1945), with
-    the deviation and the degrees of freedom of these values. From all values alone, it would cover the truth 92 % of
-    the time. A first set of one value has no scatter, so it fixes nothing.
+    `first_set`: the number of first values whose scatter decided n. The interval is then at least as wide as Stein's
+    (1945), which uses the deviation and the degrees of freedom of these values. An interval from all values alone would
+    contain the true mean in 92 % of cases. A first set of one value has no scatter, so it is ignored.
     """
     count, centre = len(values), fmean(values)
     if count < 2:

@@ -5,16 +5,16 @@ Kalibera & Jones (2013), "Rigorous Benchmarking in Reasonable Time", section 5: 
 
     r = sqrt(c_run / c_sample x v_within / v_between)
 
-samples in each run, for the costs of a run's start and of a sample, and the variances within and between runs. For four
-recorded workloads, r is 1 to 7 at their own costs (docs/dev/decisions/0043-a-budget-buys-runs.md). SAMPLES is larger,
-because two windows of samples show whether the run is warm. So every run takes SAMPLES, and the budget buys runs. The
-first LEAST_RUNS runs show the cost of a run, which fixes the number of runs. The budget doesn't pay for the first run's
-checks and choices, or for a full training.
+samples in each run. c_run and c_sample are the costs of a run's start and of a sample, and v_within and v_between the
+variances within and between runs. With the costs of four recorded workloads, r is 1 to 7
+(docs/dev/decisions/0043-a-budget-buys-runs.md). SAMPLES is larger, because two windows of samples show whether the run
+is warm. So every run takes SAMPLES samples, and the budget buys runs. The cost of the first LEAST_RUNS runs decides the
+number of all runs. The budget doesn't pay for the first run's checks and choices, or for a full training.
 
 *A target* for the interval over the runs takes two stages: Stein 1945, "A Two-Sample Test for a Linear Hypothesis Whose
-Power is Independent of the Variance", Annals of Mathematical Statistics 16(3). A first set of runs shows their scatter,
-which fixes the number of runs. Stopping at a narrow interval instead would select runs that happen to lie close
-together: of five recorded results that grew until ±1 %, none held the long-run mean.
+Power is Independent of the Variance", Annals of Mathematical Statistics 16(3). The scatter of a first set of runs
+decides the number of all runs. Stopping at a narrow interval instead would select runs that happen to lie close
+together: of five recorded results that added runs until ±1 % was reached, none contained the long-run mean.
 """
 
 import math
@@ -81,7 +81,7 @@ class StoppingRule:
         """The method's rule for a device of `kind`: for a `share` of the budget, or with the caller's settings.
 
         If the caller requests fewer samples than an interval needs, sampling takes exactly that number, and shortens
-        samples to fit `max_s`. It lengthens samples if the maximum number wouldn't last `min_s`.
+        samples to fit `max_s`. It lengthens samples if the maximum number of them would take less than `min_s`.
         """
         target, least_sample_s = measure.target_rel_ci or TARGET_REL_CI, FLOOR_SAMPLE_S[kind]
         if share is not None:
@@ -99,20 +99,20 @@ class StoppingRule:
 
 
 def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether there are enough runs: the first set, and as many in all as its scatter requires."""
+    """Whether there are enough runs: the first set, and in all the number that its scatter requires."""
     first = first_set(measure)
     return len(records) >= first and len(records) >= required_runs(measure, records[:first])
 
 
 def first_set(measure: Measure) -> int:
-    """The number of first runs, whose scatter fixes the number of all runs."""
+    """The number of first runs, whose scatter decides the number of all runs."""
     return min(max(measure.runs.min, 2), measure.runs.max)  # a single run shows no scatter
 
 
 def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
-    """The number of runs whose scatter decided about further runs: Stein's interval rests on them.
+    """The number of runs whose scatter decided about further runs; Stein's interval uses this number.
 
-    A budget decides by costs. Only a target, and a baseline after these runs, decide by scatter.
+    A budget decides by costs, not by scatter. A target decides by scatter, and so does a baseline after these runs.
     """
     first = first_set(measure)
     if measure.target_of_runs is not None or len(records) <= first:
@@ -121,10 +121,10 @@ def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
 
 
 def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
-    """The number of runs for which the `first` runs' Student's t, times their deviation, is within the target.
+    """The number of runs with which the interval meets the target, at the `first` runs' deviation and Student's t.
 
     Every case must meet the target. The number is at least that of the first runs and at most `processes.max`. Without
-    a target, it is the number that the budget pays, or that of the first runs if the spec fixes it.
+    a target, it is the number that the budget pays for, or the number of first runs if the spec fixes it.
     """
     target = measure.target_of_runs
     if target is None:
@@ -132,7 +132,7 @@ def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
     widest = max(width or 0.0 for width in _widths(first))
     if widest >= 1:
         return measure.runs.max
-    within = widest / (1 - widest) / target  # the final mean may be lower by the first one's half-width
+    within = widest / (1 - widest) / target  # the final mean may be lower than the first mean by its half-width
     return min(max(len(first), math.ceil(len(first) * within**2)), measure.runs.max)
 
 
@@ -144,7 +144,7 @@ def _widths(records: Sequence[RunRecord]) -> list[float | None]:
 def time_interval(records: Sequence[RunRecord], first: int | None = None) -> statistics.Interval:
     """Seconds per execution: the mean of the runs' medians with Student's t interval.
 
-    `first`: the number of first runs, which fixed the number of all runs (`first_set`).
+    `first`: the number of first runs, whose scatter decided the number of all runs (`first_set`).
     """
     return statistics.mean_interval([statistics.median(record.samples) for record in records], first_set=first)
 
@@ -216,7 +216,7 @@ def budget_use(measure: Measure, records: Sequence[RunRecord]) -> BudgetUse | No
 def half_width_after(budget_s: float, records: Sequence[RunRecord]) -> float | None:
     """The relative half-width that a budget of `budget_s` would give, at the scatter and cost of these runs.
 
-    None if nothing shows a scatter, or if the budget would buy no further runs.
+    None for a single run, or if the budget would buy no further runs.
     """
     if len(records) < 2:
         return None

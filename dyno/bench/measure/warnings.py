@@ -10,8 +10,8 @@ from dyno.models.result import Peak, Precision, Result, ResultSummary, ResultWar
 # Codes that only workloads can raise, in checks of their own output.
 OUTPUT_CODES = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
 MIN_PROCESSES = 5
-EFFECT = 0.01  # a disturbance that moved the figure by less raises no warning of class B
-EXCUSED = 0.05  # the largest movement that a wide interval excuses: a disturbance of all runs shifts them together
+EFFECT = 0.01  # a disturbance that moved the figure by a smaller share raises no warning of class B
+EXCUSED = 0.05  # a larger movement is a warning even with a wide interval, as it may shift all runs together
 
 
 def warning(code: str, message: str | None = None, **evidence: JsonValue) -> ResultWarning:
@@ -24,13 +24,13 @@ def warning(code: str, message: str | None = None, **evidence: JsonValue) -> Res
 
 
 def grave_codes(result: Result | ResultSummary) -> str:
-    """The warnings of class A, as words."""
+    """The codes of the class A warnings, separated by commas."""
     return ", ".join(raised.code for raised in result.warnings if raised.severity == "A")
 
 
 def least_effect(rel_half_width: float | None) -> float:
-    """The share of the figure above which a possible movement raises a warning: EFFECT or the interval, which covers
-    smaller movements. None: there is no interval.
+    """The share of the figure above which a possible movement raises a warning: the interval, which covers smaller
+    movements, but at least EFFECT and at most EXCUSED. None: there is no interval.
     """
     return max(EFFECT, min(rel_half_width or 0.0, EXCUSED))
 
@@ -57,8 +57,8 @@ def unchecked_codes(
 def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int) -> Verdict:
     """Untrusted with any class A warning. Trusted without class A or B warnings, with five runs and all checks made.
 
-    `missing`: the omitted checks that this kind of device allows. The interval's width doesn't count.
-    Forked and spawned runs count the same, because they scatter alike (docs/dev/decisions/0007).
+    `missing`: the omitted checks that this kind of device allows. The interval's width doesn't matter. Forked and
+    spawned runs count the same, because they scatter alike (docs/dev/decisions/0007).
     """
     severities = {warning_raised.severity for warning_raised in warnings}
     if "A" in severities:

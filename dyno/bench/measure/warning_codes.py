@@ -103,7 +103,7 @@ _ROWS = (
         - Training: Dyno compares one step of the compiled training with the same step made operation by operation in
           float32, with the same weights, seeds and batch. The change of a weight array may differ by
           {measure.correctness.ALLOWED_ROUNDINGS} times the effect of one rounding of each weight, or by
-          {measure.correctness.MIN_BOUND:%} if that is more. Raised if all of three steps exceed this. If rounding in the
+          {measure.correctness.MIN_BOUND:%} if that is more. Raised if all three steps exceed this. If rounding in the
           requested precision leaves less than {measure.correctness.MIN_COMPARED:%} of the weights to compare, as in
           deep networks in bfloat16, the code is in `unchecked`. `details.plain_step` has the figures.
         - Models in int8 and the readings of `device_info` have no reference, so the code is always in `unchecked`.""",

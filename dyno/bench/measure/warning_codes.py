@@ -38,9 +38,9 @@ _ROWS = (
         "The clock stopped before the device had finished.",
         more="The samples have the time that queueing the work takes, not the time of the work.",
         found="""After the samples of the first run, Dyno executes and times 20 ms of a sample's work again. If one
-        execution fills a sample, Dyno times two and uses the mean time of one. Then it waits, with the framework's own
-        operation, until the device's queue is empty, and subtracts the time that this operation takes for an empty
-        queue. Raised if the difference is more than {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than
+        execution fills a sample, Dyno times two and uses the mean time of one. Then it times the framework's own
+        operation that waits until the device's queue is empty, and subtracts the time that this operation takes for an
+        empty queue. Raised if the difference is more than {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than
         {measure.execution_checks.DRAIN_LIMIT:%} of the time of the executions, in each of up to ten readings.""",
         do="Don't use the figure. Fix the workload: it must read back a value that depends on its last execution.",
     ),
@@ -231,12 +231,12 @@ _ROWS = (
         the median of NVML's readings between samples. Raised for a step or a slide of the runs' clocks: a change of
         more than {measure.stability.STEP_LIMIT:%} from one run to the next, or, from five runs on, a change that at
         most one in forty wandering clocks has. For the latter, Dyno fits each possible step and a line by least
-        squares. The sum of squares of the best fit must be a multiple of the residual one, to which that of a quiet
-        clock is added ({measure.change_points.CLOCK_SHIFT_LIMITS[5]} times for five runs). With two runs, any
-        difference above {measure.stability.DRIFT_LIMIT:%} is enough. If a clock only wanders and explains how the runs
-        differ, their figures can be adjusted to one clock. Raised only if the change moved a run's figure away from the
-        mean (`evidence.moved`) by more than {measure.warnings.EFFECT:%}, and by more than half of the interval, as far
-        as the runs' times follow the clock. The clock explains the runs if adjusting them to one clock removes at least
+        squares. The sum of squares of the best fit must exceed {measure.change_points.CLOCK_SHIFT_LIMITS[5]} times (for
+        five runs) the sum of the residual one and that of a quiet clock. With two runs, any difference above
+        {measure.stability.DRIFT_LIMIT:%} is enough. If a clock only wanders and explains how the runs differ, their
+        figures can be adjusted to one clock. Raised only if the change, as far as the runs' times follow the clock,
+        moved a run's figure away from the mean (`evidence.moved`) by more than {measure.warnings.EFFECT:%}, and by more
+        than half of the interval. The clock explains the runs if adjusting them to one clock removes at least
         {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
         {measure.warnings.EFFECT:%}. Then Dyno uses the interval at one clock. Movements above
         {measure.warnings.EXCUSED:%} raise the warning however wide the interval is.""",

@@ -65,7 +65,7 @@ def _split_at_commas(value: object) -> object:
 
 
 def _pairs(value: object) -> object:
-    """The names and values of a JSON object: settings have to be hashable. Raises ValueError."""
+    """A JSON object as a tuple of (name, value), since settings must be hashable. Raises ValueError."""
     if not isinstance(value, str):
         return value
     try:
@@ -106,9 +106,9 @@ def _valid_webhook_secret(value: SecretStr | None) -> SecretStr | None:
 
 
 class Settings(BaseSettings):
-    """docs/settings.md is written from these fields: their defaults, bounds and descriptions (`make docs`).
+    """docs/settings.md is generated from these fields: defaults, bounds and descriptions (`make docs`).
 
-    A name ends in its unit: `_s` is seconds, `_bytes` is bytes. Links in descriptions are those of the page.
+    A name ends in its unit: `_s` is seconds, `_bytes` is bytes. Links in descriptions are relative to that page.
     """
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
@@ -116,38 +116,38 @@ class Settings(BaseSettings):
     # Redis, folders and data
     redis_url: Annotated[TextOrNone, AfterValidator(_valid_redis_url)] = Field(
         None,
-        description="Redis or Valkey: `redis://`, `rediss://` or `unix://`; unset, `dyno up` starts its own server",
+        description="Redis or Valkey: `redis://`, `rediss://` or `unix://`; if unset, `dyno up` starts its own server",
     )
     redis_password: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = Field(
         None, description="password of the user in `DYNO_REDIS_URL`, unless the URL has one"
     )
-    secrets_dir: PathOrNone = Field(None, description="folder of settings as files")
+    secrets_dir: PathOrNone = Field(None, description="folder of files, each with the value of one variable")
     namespace: str = Field(
         "dyno", min_length=1, description="first part of every Redis key, so that several fleets can share a server"
     )
     durability: Durability = Field(
         "everysec",
-        description="how often Redis syncs its file at least; `always`: before each response; `none`: Redis may keep "
-        "nothing. `dyno up` and compose pass it to Redis. The API accepts nothing new while Redis does less "
-        "([operations.md](operations.md#persistence))",
+        description="how often Redis must sync its file; `everysec`: every second; `always`: before each response; "
+        "`none`: never. `dyno up` and compose configure Redis so. While Redis syncs less often, the API accepts no new "
+        "jobs, schedules, baselines or keys ([operations.md](operations.md#persistence))",
     )
     data_dir: PathOrNone = Field(
         None,
-        description="folder of full data sets, such as `mnist/train-images-idx3-ubyte.gz`; unset, Keras' cache, then "
-        "the sample that ships ([data.md](data.md))",
+        description="folder of full data sets, such as `mnist/train-images-idx3-ubyte.gz`; if unset, workers use "
+        "Keras' cache, or else the sample that ships with Dyno ([data.md](data.md))",
     )
     download: bool = Field(
         False, description="`1` lets workers download missing data sets from their official addresses"
     )
     workloads_dir: Annotated[Folder | None, BeforeValidator(_none_if_empty)] = Field(
         None,
-        description="folder of [your own workloads](write-a-workload.md), a file for each; API and workers need the "
+        description="folder of [your own workloads](write-a-workload.md), one file each; the API and workers need the "
         "same files",
     )
     run_dir: Path = Field(
         RUN_DIR,
-        description="device locks; one folder per host, shared by all workers of all users. A folder that Dyno creates "
-        "has mode 1777. Temporary files of runs are in a private folder of each user in it "
+        description="folder of device locks, shared by all workers of all users of a host. If Dyno creates it, its "
+        "mode is 1777. Each user's runs have their temporary files in a private subfolder "
         "([Users of one host](operations.md#users-of-one-host))",
     )
     spool_dir: Folder = Field(
@@ -159,13 +159,13 @@ class Settings(BaseSettings):
     # Artifacts
     artifact_url: TextOrNone = Field(
         None,
-        description="store shared by the API and workers, an fsspec URL such as `file:///srv/dyno`; unset, workers "
+        description="store shared by the API and workers, an fsspec URL such as `file:///srv/dyno`; if unset, workers "
         "upload through the API",
     )
     artifact_dir: Folder = Field(
-        DATA_DIR / "artifacts", description="where the API keeps artifacts without `DYNO_ARTIFACT_URL`"
+        DATA_DIR / "artifacts", description="where the API keeps artifacts if `DYNO_ARTIFACT_URL` is unset"
     )
-    artifact_max_bytes: int = Field(2 * 2**30, gt=0, description="largest file")
+    artifact_max_bytes: int = Field(2 * 2**30, gt=0, description="largest artifact")
     artifact_patience_s: float = Field(
         300.0,
         gt=0,
@@ -173,7 +173,7 @@ class Settings(BaseSettings):
         "ARTIFACTS_NOT_STORED",
     )
     api_url: TextOrNone = Field(
-        None, description="where workers find the API; unset, on this host, at the port `DYNO_PORT`"
+        None, description="URL at which workers find the API; if unset, this host and the port `DYNO_PORT`"
     )
 
     # API
@@ -189,14 +189,14 @@ class Settings(BaseSettings):
     )
     allowed_hosts: Annotated[tuple[HostName, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         (),
-        description="host names besides loopback's that requests may use before the first key exists, without a port: "
-        "`dyno.lan,api`",
+        description="host names that requests may use before the first key exists, besides those of loopback; without "
+        "a port: `dyno.lan,api`",
     )
     cors_origins: Annotated[tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         (), description="origins whose pages may read responses: `https://a.example.org,https://b.example.org`"
     )
     tls_cert_file: PathOrNone = Field(
-        None, description="PEM file of the certificate, with its chain; with the key's file, the API serves TLS"
+        None, description="PEM file of the certificate and its chain; with the key's file also set, the API serves TLS"
     )
     tls_key_file: PathOrNone = Field(None, description="PEM file of the certificate's key, without a password")
     processes: int = Field(1, ge=1, le=256, description="API processes that share the port; `dyno serve --processes`")
@@ -204,13 +204,13 @@ class Settings(BaseSettings):
         4000,
         ge=1,
         le=1_000_000,
-        description="maximum number of connections of one process; half of the process' open files if that is less",
+        description="maximum number of connections of one process; half of its limit on open files if that is less",
     )
     max_streams: int = Field(
         1000,
         gt=0,
-        description="maximum number of open streaming responses (events and followed logs); a quarter of the "
-        "connections if that is less. Each key has a quarter of them",
+        description="maximum number of open streaming responses (events and followed logs) of one process; a quarter "
+        "of `DYNO_MAX_CONNECTIONS` if that is less. Each key may have a quarter of this number",
     )
     max_queued: int = Field(100_000, ge=0, description="maximum number of queued jobs")
     max_timeout_s: Annotated[float | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
@@ -230,18 +230,18 @@ class Settings(BaseSettings):
     )
     key_stored_jobs: Annotated[int | None, Field(ge=1), BeforeValidator(_none_if_empty)] = Field(
         None,
-        description="maximum number of stored jobs of one key that are done, imported ones too, unless the key has its "
-        "own limit; beyond, the API deletes the first of them",
+        description="maximum number of done jobs that one key may have stored, including imported jobs, unless the "
+        "key has its own limit; above it, the API deletes the jobs that were stored first",
     )
     max_done: Annotated[int | None, Field(ge=0), BeforeValidator(_none_if_empty)] = Field(
         None,
-        description="maximum number of stored jobs that are done; beyond, the API deletes the first of the key with "
-        "the most",
+        description="maximum number of done jobs that are stored; above it, the API deletes jobs of the key that has "
+        "most of them, those stored first",
     )
     max_store_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
         None,
-        description="memory that Redis may use and reserve before the API deletes the first done jobs of the key with "
-        "the most bytes; set it below Redis' `maxmemory`",
+        description="memory that Redis may use and reserve; above it, the API deletes done jobs of the key whose jobs "
+        "take the most bytes, those stored first. Set it below Redis' `maxmemory`",
     )
     max_body_bytes: int = Field(64 * 1024, ge=1024, le=2**24, description="largest JSON body")
     max_import_bytes: int = Field(4 * 2**20, ge=1024, le=2**28, description="largest body of results to import")
@@ -250,7 +250,7 @@ class Settings(BaseSettings):
         10.0,
         gt=0,
         le=600,
-        description="time for a request's head, from its first byte or from the opening of the connection",
+        description="time for a request's head, from its first byte, or from the opening of a new connection",
     )
     body_timeout_s: float = Field(10.0, gt=0, le=600, description="time for a JSON body")
 
@@ -260,52 +260,52 @@ class Settings(BaseSettings):
     )
     webhook_allowed_hosts: Annotated[
         tuple[Annotated[str, AfterValidator(allowed_host)], ...], NoDecode, BeforeValidator(_split_at_commas)
-    ] = Field((), description="hosts that may be private and plain http: `hooks.lan,127.0.0.1:9000`")
+    ] = Field((), description="hosts that may have private addresses and use plain http: `hooks.lan,127.0.0.1:9000`")
     webhook_retry_s: RetryDelays = Field(
         (5.0, 300.0, 1800.0, 7200.0, 14400.0, 21600.0, 32400.0),
-        description="delays between attempts, each varied by a tenth; the default takes about a day",
+        description="delays between attempts, each varied by up to a tenth; the defaults add up to about a day",
     )
     webhook_timeout_s: Seconds = Field(15.0, description="time for one attempt, from the name lookup to the response")
-    webhook_every_s: Seconds = Field(1.0, description="how often an API looks for due deliveries")
+    webhook_every_s: Seconds = Field(1.0, description="how often an API checks for due deliveries")
 
     # Advice, history and schedules
     prices: Prices = Field(
         (),
         description="prices of a device-hour for the [advice](api.md#advice), as JSON: "
-        '`{"gpu:0@host": 2.5, "gpu:1": 2, "NVIDIA H200": 3.9}`. A device\'s id with its host counts before its id, and '
-        "that before its model",
+        '`{"gpu:0@host": 2.5, "gpu:1": 2, "NVIDIA H200": 3.9}`. Dyno uses the price for a '
+        "device's id with its host, or else for its id, or else for its model",
     )
     alarms_every_s: SecondsOrZero = Field(
         600.0,
-        description="how often one API looks for new alarms in the [history](api.md#history), and reruns their jobs; "
-        "0: never",
+        description="how often one API process checks the [history](api.md#history) for new alarms and reruns their "
+        "jobs; 0: never",
     )
-    schedules_every_s: Seconds = Field(1.0, description="how often an API looks for schedules that are due")
+    schedules_every_s: Seconds = Field(1.0, description="how often an API checks for schedules that are due")
 
     # Jobs and workers
-    lease_s: Seconds = Field(30.0, description="a lease runs out after this time without a heartbeat")
+    lease_s: Seconds = Field(30.0, description="time without a heartbeat after which a lease runs out")
     heartbeat_s: Seconds = Field(2.0, description="time between heartbeats")
-    reap_every_s: Seconds = Field(5.0, description="how often processes look for leases that ran out")
-    stall_s: Seconds = Field(300.0, description="a runner without progress for this long is killed (`stalled`)")
+    reap_every_s: Seconds = Field(5.0, description="how often APIs and workers check for leases that ran out")
+    stall_s: Seconds = Field(300.0, description="time without progress after which a runner is killed (`stalled`)")
     term_grace_s: SecondsOrZero = Field(2.0, description="time between TERM and KILL of a runner's process group")
-    device_ttl_s: Seconds = Field(15.0, description="a device whose worker hasn't reported for this long isn't offered")
+    device_ttl_s: Seconds = Field(15.0, description="a device isn't live if its worker hasn't reported for this time")
     shutdown_s: SecondsOrZero = Field(
         30.0, description="time that a worker has after TERM to finish its job; then it hands the job back"
     )
     hostname: Annotated[DeviceHost | None, BeforeValidator(_none_if_empty)] = Field(
         None,
-        description="this host's name in the ids of its devices; each machine needs its own; unset, the system's name",
+        description="name of this host in the ids of its devices, unique for each machine; if unset, the system's name",
     )
     worker_start: Literal["auto", "fork", "spawn"] = Field(
         "auto", description="how runners start; `auto`: fork if the self-test passes"
     )
     reserved_cores: TextOrNone = Field(
         None,
-        description="cores kept free of benchmarks, such as `0` or `0,4`; `none`: no core; unset, `dyno up` reserves "
-        "one of four or more ([operations.md](operations.md#reserved-cores))",
+        description="cores kept free of benchmarks, such as `0` or `0,4`; `none`: no core; if unset, `dyno up` "
+        "reserves one of four or more ([operations.md](operations.md#reserved-cores))",
     )
     runner_memory_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
-        None, description="memory that a run may have; unset, that of the host or the container"
+        None, description="memory that a run may have; if unset, all memory of the host or the container"
     )
     runner_max_tasks: int = Field(4096, gt=0, description="processes and threads that a run may have at once")
     runner_files_bytes: int = Field(
@@ -316,9 +316,9 @@ class Settings(BaseSettings):
     )
     runner_env: Annotated[tuple[RunnerVariable, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         (),
-        description="variables of the worker that its runs get besides "
-        "[those of Python and the frameworks](write-a-workload.md#environment-variables): names, and prefixes with "
-        "`*`, such as `HF_HOME,LAB_*`",
+        description="environment variables that a worker passes on to its runs, besides "
+        "[those of Python and the frameworks](write-a-workload.md#environment-variables): names, or prefixes that end "
+        "with `*`, such as `HF_HOME,LAB_*`",
     )
 
     # Logs and traces
@@ -350,7 +350,7 @@ def load_settings() -> Settings:
 
 
 def _read_secrets(folder: str | None) -> dict[str, Any]:
-    """Field -> content of its file, without spaces and line ends around it. Empty files and other files don't count."""
+    """Field -> content of its file, without white space around it. Ignores empty files and files of other names."""
     secrets: dict[str, Any] = {}
     try:
         for file in sorted(Path(folder).iterdir()) if folder else ():

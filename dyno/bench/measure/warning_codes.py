@@ -1,33 +1,33 @@
-"""The table of warnings: all words about each, for its message, the pages, the `dyno` command and docs/warnings.md.
+"""The table of warnings, with the texts for messages, pages, the `dyno` command and docs/warnings.md.
 
-CONTRIBUTING.md says what a warning needs besides its row. `{measure.stability.DRIFT_LIMIT:%}` in a text becomes the
-value of that constant: docs/generate.py has the units.
+CONTRIBUTING.md says what a warning needs besides its row. In docs/warnings.md, the constant's value replaces
+`{measure.stability.DRIFT_LIMIT:%}`; docs/generate.py defines the units after the colon.
 """
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 Severity = Literal["A", "B", "C"]
-# Class -> its meaning. One of A makes a result untrusted, one of B indicative at best; C leaves the verdict.
+# Class -> meaning. A warning of A makes a result untrusted, one of B at best indicative; C doesn't change the verdict.
 CLASSES: dict[Severity, str] = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
 
 
 @dataclass(frozen=True)
 class WarningCode:
-    """One warning. Its rows stand in the order of the classes, the gravest first."""
+    """One row of the table. Rows are in the order of the classes, the gravest first."""
 
     code: str
     severity: Severity
-    sentence: str  # the default message, and the beginning of what the warning means
+    sentence: str  # the default message, and the first sentence of `means`
     _: KW_ONLY
-    more: str = ""  # what else it means
+    more: str = ""  # the rest of `means`
     found: str  # how Dyno detects it
     do: str
-    at_submit: bool = False  # a linter's advice about the spec, for the answer to its submit and not for results
+    at_submit: bool = False  # advice about a spec: in the response to its submit, not in results
 
     @property
     def means(self) -> str:
-        """What the warning means, whatever the figures of its message."""
+        """The meaning of the warning, without the figures of a message."""
         return f"{self.sentence} {self.more}".rstrip()
 
 
@@ -36,14 +36,13 @@ _ROWS = (
         "ASYNC_TIMING",
         "A",
         "The clock stopped before the device had finished.",
-        more="It timed the queueing of the work, not the work.",
-        found="""After the samples of the first run, Dyno executes and times 20 ms of a sample again (two executions if
-        one fills a sample, of which one counts). Then it drains the device's queue with the framework's own operation,
-        and subtracts the time to drain an empty queue. Raised if the rest is more than
-        {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than {measure.execution_checks.DRAIN_LIMIT:%} of the
-        measured time, in every one of up to ten readings.""",
-        do="""Don't use the figure. Fix the workload: it must read a value back from the device that depends on its last
-        execution.""",
+        more="The samples have the time that queueing the work takes, not the time of the work.",
+        found="""After the samples of the first run, Dyno executes and times 20 ms of a sample's work again. If one
+        execution fills a sample, Dyno times two and uses the mean time of one. Then it times the framework's own
+        operation that waits until the device's queue is empty, and subtracts the time that this operation takes for an
+        empty queue. Raised if the difference is more than {measure.execution_checks.DRAIN_FLOOR_S:ms} and more than
+        {measure.execution_checks.DRAIN_LIMIT:%} of the time of the executions, in each of up to ten readings.""",
+        do="Don't use the figure. Fix the workload: it must read back a value that depends on its last execution.",
     ),
     WarningCode(
         "WORK_ELIMINATED",
@@ -51,11 +50,11 @@ _ROWS = (
         "The compiler removed work whose result was never read.",
         more="Or it computed that work once, at compile time.",
         found="""More work must take longer. After the samples of the first run, Dyno compares the time of half the
-        executions of a sample with that of all of them. If a workload can compile itself larger (such as chained
-        products), Dyno also times 2 to 64 times the work in one execution. Raised if the added work took less than half
-        of the expected time: that of the same work before, or that at the device's highest rate if less. Alternating
-        readings, of which the best counts, must confirm it. Never raised if the added work is too small to show (less
-        than a quarter of one execution).""",
+        executions of a sample with that of all of them. If a workload can be compiled with more work (such as chained
+        products), Dyno also times one execution with 2 to 64 times the work. Raised if the added work took less than
+        half of its expected time. Dyno expects the time of as much work in the samples, or at the device's highest rate
+        if that is less. To confirm a warning, it times both amounts in turns and uses the shortest times. Never raised
+        if the added work is too small to measure (half of its expected time is below a quarter of one execution).""",
         do="""Don't use the figure. Make the result depend on all of the work, read it, and feed in values that the
         compiler can't know. If the work is too small for the check, the code is in `unchecked`: request more work
         (`repeats`, a larger batch).""",
@@ -64,13 +63,12 @@ _ROWS = (
         "DEGENERATE_DATA",
         "A",
         "The operands are constant or nearly constant; hardware is faster on such data.",
-        more="Hardware draws less power and clocks higher on them, and a compiler may fold the work away.",
+        more="On such data, hardware draws less power and has a higher clock, and a compiler may remove the work.",
         found="""Dyno checks up to 65,536 values at random places of each generated operand of a product. Raised if more
         than half of an operand's values are equal, or if the product is zero, so that Dyno can't observe its precision.
-        Operands of fewer than 64 values, which may be equal by chance, are checked together. For real data, where most
-        of an image is background, the rule is looser. For a training's data, raised if all inputs or all targets (at
-        least 16 values) are equal. For `input_pipeline`, raised if all inputs are equal in three batches that it
-        delivers after the samples.""",
+        Operands of fewer than 64 values, which may be equal by chance, are checked together. Real images may be mostly
+        background. So for a training's data, raised only if all inputs or all targets (at least 16 values) are equal.
+        For `input_pipeline`, raised if all inputs are equal in three batches that it delivers after the samples.""",
         do="Use random operands. In a workload that ships with Dyno, the generator is faulty: report it.",
     ),
     WarningCode(
@@ -78,7 +76,7 @@ _ROWS = (
         "A",
         "The output holds NaN or infinity.",
         more="Such a result is useless, and some units run faster or slower on such values.",
-        found="Dyno reads the timed output back and counts such values: products, inference in float and in int8.",
+        found="Dyno reads the timed output of products and of inference (float and int8) back, and counts such values.",
         do="""Check the precision: float16 overflows at 65,504. A model that starts from another job's weights may
         diverge.""",
     ),
@@ -90,22 +88,22 @@ _ROWS = (
         found="""By workload:
 
         - Products: Freivalds' test with 8 vectors of random signs, in float64. The limit is four times the error that
-          correct rounding and summing cause in this precision and number of products, at most
+          correct rounding and summing cause in this precision and this number of products, but at most
           {measure.correctness.MAX_TOLERANCE}. If a single product is smaller than the average for random operands, its
           error is relative to that average. Products of int8 must be exact.
-        - Unchecked products: long chains smaller than 16 x 16, whose rounding errors all add up in one direction. Also
-          chains of more than 150 products in bfloat16 if a single product shows that the device truncates instead of
-          rounding, as TensorFlow does on a processor without AVX-512. Their result becomes too small to distinguish
-          from a wrong one.
+        - Unchecked products: long chains of matrices smaller than 16 x 16, whose rounding errors all have one
+          direction. Also chains of more than 150 products in bfloat16 if a single product shows that the device
+          truncates instead of rounding, as TensorFlow does on a processor without AVX-512. The result of such a chain
+          becomes too small to distinguish from a wrong one.
         - Inference: Dyno compares the probabilities of eight inputs, spread over the batch, with those of Keras' own
-          call. They may differ by 0.02, and by a tenth of the largest, since all are small with a thousand classes.
-          There must be as many outputs as inputs. If they differ by more than a tenth of the distance between different
-          inputs, another input's output could pass, so the code is in `unchecked`.
-        - A pipeline: three consecutive batches are equal, although there are images for two.
-        - Training: one step of the compiled training against the same step made operation by operation in float32, from
-          the same weights and seeds on the same batch. The change of a weight array may differ by
+          call. They may differ by 0.02, or by a tenth of the largest probability if that is less. There must be as many
+          outputs as inputs. If they differ by more than a tenth of the distance between the outputs of different
+          inputs, the output of a wrong input could pass, so the code is in `unchecked`.
+        - `input_pipeline`: three consecutive batches are equal, although the images fill at least two.
+        - Training: Dyno compares one step of the compiled training with the same step made operation by operation in
+          float32, with the same weights, seeds and batch. The change of a weight array may differ by
           {measure.correctness.ALLOWED_ROUNDINGS} times the effect of one rounding of each weight, or by
-          {measure.correctness.MIN_BOUND:%} if that is more. Raised if three of three steps differ. If rounding in the
+          {measure.correctness.MIN_BOUND:%} if that is more. Raised if all three steps exceed this. If rounding in the
           requested precision leaves less than {measure.correctness.MIN_COMPARED:%} of the weights to compare, as in
           deep networks in bfloat16, the code is in `unchecked`. `details.plain_step` has the figures.
         - Models in int8 and the readings of `device_info` have no reference, so the code is always in `unchecked`.""",
@@ -117,13 +115,14 @@ _ROWS = (
         "A",
         "The figure is above what the device can do.",
         more="The work, the time or the peak is wrong.",
-        found="""The fraction of peak, in the observed precision, is above {measure.result_checks.PEAK_SLACK[datasheet]}
-        for a data sheet's peak, or above {measure.result_checks.PEAK_SLACK[measured here]} for a measured one
-        (`measured clock`, `measured here`), which a lower clock may have reduced. Each run whose figure exceeds a
-        measured peak measures the peak again right after its samples, and the highest value counts. With several cases,
-        the evidence is that of the highest.""",
-        do="""Compare `peak.dtype`, `peak.provenance` and `peak.source` with your device. Usually a model has the name
-        of another; the rows are in `dyno/bench/devices/peaks.csv`.""",
+        found="""Raised if the fraction of peak, in the observed precision, is above
+        {measure.result_checks.PEAK_SLACK[datasheet]} for a data sheet's peak. The limit is
+        {measure.result_checks.PEAK_SLACK[measured here]} for a measured peak (`measured clock`, `measured here`), since
+        the clock may have been lower when it was measured. Each run whose figure exceeds a measured peak measures the
+        peak again right after its samples, and the highest peak counts. With several cases, the evidence is that of the
+        case with the highest fraction.""",
+        do="""Compare `peak.dtype`, `peak.provenance` and `peak.source` with your device. Usually, one model has the
+        name of another. The table of peaks is `dyno/bench/devices/peaks.csv`.""",
     ),
     WarningCode(
         "COMPILE_IN_TIMING",
@@ -197,33 +196,31 @@ _ROWS = (
         float16 {measure.correctness.FINGERPRINTS[tf32]:e}, bfloat16 {measure.correctness.FINGERPRINTS[bfloat16]:e}, fp8
         {measure.correctness.FINGERPRINTS[fp8]:e}; the nearest on a logarithmic scale counts. TF32 and float16 have the
         same error, so Dyno doesn't distinguish them. Sums over more than 2,600 terms (`k`) may have larger errors: for
-        float32 Dyno allows 2.1e-8 times the root of `k`, the error of a sequential sum, up to 2.4e-6. Above that, for a
-        `k` of 12,500 or more, an error between float32 and bf16x3 puts the code in `unchecked`. For a training, the
-        product is in the dtype of its layers, with a convolution if the model has any; the coarser one counts. So Dyno
-        detects bfloat16, which a Keras setting can cause. What the frameworks' defaults make of a training in float32
-        isn't a mismatch: TF32 on a GPU, bfloat16 on a TPU. The result names it, as in `float32 (tf32)`. For
-        `quantized_inference`, raised if no part of the int8 model is int8.""",
-        do="""Request the precision that ran, or turn it off with the framework's flag. A comparison of results with
-        different `precision.observed` isn't of the same work.""",
+        float32 Dyno allows 2.1e-8 times the root of `k`, the error of a sequential sum, up to 2.4e-6. From a `k` of
+        12,500 on, an error slightly above 2.4e-6 may be that of float32 or of bf16x3, so the code is in `unchecked`.
+        For a training, the product is in the dtype of its layers. If the model has a convolution, Dyno also tests one;
+        the less precise result counts. So Dyno detects bfloat16, which a Keras setting can cause. A float32 training
+        that a framework runs in TF32 (GPU) or bfloat16 (TPU) by default isn't a mismatch. The result names this
+        precision, as in `float32 (tf32)`. For `quantized_inference`, raised if no part of the int8 model is int8.""",
+        do="""Request the precision that Dyno observed, or disable it with the framework's flag. Results with different
+        `precision.observed` aren't of the same work.""",
     ),
     WarningCode(
         "THROTTLED",
         "B",
         "The device lowered its clock for heat or power.",
         more="The figure depends on cooling, surroundings and data.",
-        found="""NVML counted more than {measure.stability.THROTTLED_SHARE:%} of the sampled window in which a GPU's
-        clock was lowered for heat, a power cap or a limit of the board. Without these counters, NVML reported such a
-        reason in a reading between samples. On a CPU, Linux counted throttling of the cores. If a GPU reports no
-        reasons, the code is in `unchecked`. Most virtual machines lack the
-        CPU's counter; there, other checks detect a lower clock. If the clock falls during a run, its samples show
-        warm-up or no steady state (NO_STEADY_STATE). If it differs between runs, so does usually the clock
-        measured after the samples of each run (CLOCK_DRIFT). If the load
-        lowers the clock equally in all samples of all runs, Dyno can't detect it, since it measures the clock on one
-        core in the 10 to 40 ms after the load. Such a figure repeats as long as the load does, like that of a slower
-        device.
-        """,
+        found="""Raised if, by NVML's counters, a GPU's clock was lowered for heat, a power cap or a limit of the board
+        in more than {measure.stability.THROTTLED_SHARE:%} of the sampled window. Without these counters, raised if NVML
+        reported such a reason between samples. On a CPU, raised if Linux counted throttling of the cores. If a GPU
+        reports no reasons, the code is in `unchecked`. Most virtual machines lack the CPU's counter; there, other
+        checks detect a lower clock. If the clock falls during a run, its samples show warm-up or no steady state
+        (NO_STEADY_STATE). If it differs between runs, the clocks that Dyno measures after the samples of each run
+        usually differ too (CLOCK_DRIFT). If the load lowers the clock equally in all samples of all runs, Dyno can't
+        detect this, since it measures the clock on one core in the 10 to 40 ms after the load. Such a figure repeats as
+        long as the load does, like that of a slower device.""",
         do="""See `evidence.reasons`, `throttled_s`, `temperature_c` and `share_of_looks`. Cool the device, raise its
-        power limit, or report the figure as its speed under this load.""",
+        power limit, or report the figure as the device's speed under this load.""",
     ),
     WarningCode(
         "CLOCK_DRIFT",
@@ -231,17 +228,18 @@ _ROWS = (
         "The device's clock frequency changed over the runs, by more than the figure's interval covers.",
         more="In effect, the runs measured different devices.",
         found="""Dyno measures a CPU's clock after the samples of each run with a loop of known length. A GPU's clock is
-        the median of NVML's readings between samples. Raised for a step or a slide of the runs' clocks: a change from
-        one run to the next of more than {measure.stability.STEP_LIMIT:%}, or from five runs on a change that at most
-        one in forty wandering clocks shows (least squares over all steps and a line,
-        {measure.change_points.CLOCK_SHIFT_LIMITS[5]} times what it leaves for five runs, with the scatter of a quiet
-        clock). Of two runs, any difference above {measure.stability.DRIFT_LIMIT:%} counts. If a clock
-        only wanders and explains how the runs differ, their figures can be adjusted to one clock. The clock must have
-        moved a run's figure away from the mean (`evidence.moved`), as far as the runs' times follow it, by more than
-        {measure.warnings.EFFECT:%}, and by more than half of the interval. If the clock explains the runs, the interval
-        at one clock counts. It explains them if adjusting the runs to one clock removes at least
+        the median of NVML's readings between samples. Raised for a step or a slide of the runs' clocks: a change of
+        more than {measure.stability.STEP_LIMIT:%} from one run to the next, or, from five runs on, a change that at
+        most one in forty wandering clocks has. For the latter, Dyno fits each possible step and a line by least
+        squares. The sum of squares of the best fit must exceed {measure.change_points.CLOCK_SHIFT_LIMITS[5]} times (for
+        five runs) the sum of the residual one and that of a quiet clock. With two runs, any difference above
+        {measure.stability.DRIFT_LIMIT:%} is enough. If a clock only wanders and explains how the runs differ, their
+        figures can be adjusted to one clock. Raised only if the change, as far as the runs' times follow the clock,
+        moved a run's figure away from the mean (`evidence.moved`) by more than {measure.warnings.EFFECT:%}, and by more
+        than half of the interval. The clock explains the runs if adjusting them to one clock removes at least
         {measure.stability.EXPLAINED_SHARE:%} of the scatter, or leaves an interval of at most
-        {measure.warnings.EFFECT:%}. A wide interval excuses up to {measure.warnings.EXCUSED:%}.""",
+        {measure.warnings.EFFECT:%}. Then Dyno uses the interval at one clock. Movements above
+        {measure.warnings.EXCUSED:%} raise the warning however wide the interval is.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),
     WarningCode(
@@ -249,22 +247,21 @@ _ROWS = (
         "B",
         "Other work on the processor could have slowed this work down.",
         more="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
-        cores during sampling or the training. Or the other cores of the processor were busy: they share its cache, its
+        cores during sampling or the training. Or the processor's other cores were busy: all cores share its cache, its
         memory bandwidth and its turbo.""",
-        found="""Dyno adds up how much of its speed the work may have lost (`evidence.moved`). Other processes: their
-        time on the device's cores, but at most the time that the most delayed thread waited, if the kernel counts
-        waiting. Other machines, siblings and interrupts: what they took of the most disturbed core. Other cores of the
-        package, for work on a CPU: {measure.host_noise.WHOLE_PACKAGE:%} if all are busy, as measured on 16 cores, but
-        at most {measure.host_noise.ONE_PACKAGE_CORE:%} for each. Of other processes,
-        {measure.host_noise.BACKGROUND:%} of one core don't count, or {measure.host_noise.BACKGROUND_PER_CORE:%} of each
-        core if that is more: a quiet machine does that much anyway, and so do Dyno's own API and Redis. Programs that
-        the run started, such as XLA's compiler for GPUs, count as the run. Raised if the rest is more than
-        {measure.warnings.EFFECT:%} over the samples of all runs, and more than half of the figure's interval. A wide
-        interval excuses up to {measure.warnings.EXCUSED:%}. Also raised above {measure.warnings.EXCUSED:%} for the
-        first epoch of a training, or for the further epochs together, if they last two seconds; `evidence.phase` then
-        says which.""",
-        do="""The evidence shows which share is too large. Stop those processes, or rent a machine with dedicated cores.
-        Two workers on one processor disturb each other: give one worker all of its cores, or run their jobs one after
+        found="""Dyno adds up three possible losses of speed (`evidence.moved`). Other processes cost their time on the
+        device's cores, but at most the time that the most delayed thread waited, if the kernel counts waiting. Other
+        machines, siblings and interrupts cost the time that they took of the most disturbed core. For work on a CPU,
+        the package's other cores cost {measure.host_noise.WHOLE_PACKAGE:%} if all are busy, as measured on 16 cores,
+        but at most {measure.host_noise.ONE_PACKAGE_CORE:%} each. Dyno ignores {measure.host_noise.BACKGROUND:%} of one
+        core for other processes, or {measure.host_noise.BACKGROUND_PER_CORE:%} of each core if that is more: on a quiet
+        machine, the kernel and Dyno's own API and Redis take that much. Programs that the run started, such as XLA's
+        compiler for GPUs, belong to the run. Raised if the sum is more than {measure.warnings.EFFECT:%} over the
+        samples of all runs, and more than half of the figure's interval. A sum above {measure.warnings.EXCUSED:%}
+        raises it however wide the interval is, and also for the first epoch of a training, or for its further epochs
+        together, if they last two seconds (`evidence.phase`).""",
+        do="""The evidence has each share. Stop the processes that took the largest, or rent a machine with dedicated
+        cores. Two workers on one processor disturb each other: give one worker all cores, or run their jobs one after
         the other. Dyno's own API and Redis count as other processes: keep a core free for them with
         `DYNO_RESERVED_CORES`.""",
     ),
@@ -274,15 +271,15 @@ _ROWS = (
         "Another process holds the device.",
         more="It uses the device's memory, and perhaps its time.",
         found="After the last sample, NVML lists processes other than the runner.",
-        do="Stop them, or give Dyno a device of its own. `evidence.other_processes` has their number.",
+        do="Stop these processes, or give Dyno a device of its own. `evidence.other_processes` has their number.",
     ),
     WarningCode(
         "CPU_QUOTA",
         "B",
         "The container's CPU quota is less than the work may use.",
         more="The kernel may pause the work during a sample.",
-        found="""The cgroup's quota is less than the number of the worker's cores. With a GPU or TPU, where the host
-        only starts the work and waits for it, the quota is less than {measure.stability.HOST_CORES} cores.""",
+        found="""Raised if the cgroup's quota is less than the number of the worker's cores. With a GPU or TPU, the host
+        only starts the work and waits for it, so the limit is {measure.stability.HOST_CORES} cores.""",
         do="""Raise the quota, or start the worker with as few cores as the quota covers (`--device cpu:0-1`). Pinning
         to cores (a cpuset) is harmless.""",
     ),
@@ -290,10 +287,10 @@ _ROWS = (
         "TARGET_MISSED",
         "B",
         "The figure's interval is wider than the requested target.",
-        found="""Half of the interval over the runs is more than `target_rel_ci` of the value. A range of processes
-        without a target has the target {models.spec.TARGET_REL_CI:%}. For a single run, Dyno uses the interval of its
-        own median. The first `processes.min` runs fix the number of runs, so the target is missed if that number
-        exceeds `processes.max`, or if later runs scatter more than the first ones.""",
+        found="""Raised if half of the interval over the runs is more than `target_rel_ci` of the value. If `processes`
+        is a range and the spec has no target, the target is {models.spec.TARGET_REL_CI:%}. For a single run, Dyno uses
+        the interval of its own median. The first `processes.min` runs fix the number of runs, so the target is missed
+        if that number exceeds `processes.max`, or if later runs scatter more than the first ones.""",
         do="""Request more runs (`"processes": {"min": 5, "max": 50}`), stop other work on the machine, or set a looser
         target. The figure and its interval remain valid.""",
     ),
@@ -304,10 +301,10 @@ _ROWS = (
         more="The mean lies between the groups.",
         found="""With {measure.stability.MULTIMODAL_MIN_RUNS} or more runs, Dyno splits their medians where the scatter
         between the two groups is the largest multiple of the scatter within them. Raised if the groups differ by more
-        than {measure.stability.MULTIMODAL_MIN_SHIFT:%} and the multiple exceeds the level that one in a hundred
-        heavy-tailed sets reaches: {measure.stability.MULTIMODAL_LIMITS[10]} for ten runs,
-        {measure.stability.MULTIMODAL_LIMITS[20]} for twenty. In fewer runs, modes and scatter look alike; the interval
-        is then as wide as the groups are apart.""",
+        than {measure.stability.MULTIMODAL_MIN_SHIFT:%} and the multiple exceeds the level that one in a hundred sets of
+        heavy-tailed runs reaches: {measure.stability.MULTIMODAL_LIMITS[10]} for ten runs,
+        {measure.stability.MULTIMODAL_LIMITS[20]} for twenty. With fewer runs, modes look like scatter; the interval is
+        then as wide as the distance between the groups.""",
         do="""Read both groups (`evidence.low_group`, `high_group`) instead of the mean. Memory layout, thread placement
         and clock states are the usual causes.""",
     ),
@@ -315,28 +312,29 @@ _ROWS = (
         "INSUFFICIENT_SAMPLES",
         "B",
         "The figure rests on fewer or shorter samples than the method's floor.",
-        found="""A run has fewer than {models.spec.FEW_SAMPLES} samples ({measure.stopping_rule.FEW_LONG_SAMPLES} of
-        {measure.stopping_rule.LONG_SAMPLE_S} s or more), or they are shorter than
-        {measure.stopping_rule.FLOOR_SAMPLE_S[cpu]:ms} ({measure.stopping_rule.FLOOR_SAMPLE_S[gpu]:ms} on an
-        accelerator), with a tolerance of a tenth. Within a budget, every run takes at least that many.""",
-        do="""Set what the message names. If that takes too long, request less work in one execution: a smaller `n`,
-        fewer `repeats` or a smaller batch.""",
+        found="""Raised if a run has fewer than {models.spec.FEW_SAMPLES} samples
+        ({measure.stopping_rule.FEW_LONG_SAMPLES} are enough if they take {measure.stopping_rule.LONG_SAMPLE_S} s or
+        more), or if its samples are shorter than {measure.stopping_rule.FLOOR_SAMPLE_S[cpu]:ms}
+        ({measure.stopping_rule.FLOOR_SAMPLE_S[gpu]:ms} on an accelerator), with a tolerance of a tenth. With
+        `budget_s`, every run takes enough samples.""",
+        do="""Change the settings that the message names. If that takes too long, request less work in one execution: a
+        smaller `n`, fewer `repeats` or a smaller batch.""",
     ),
     WarningCode(
         "NO_STEADY_STATE",
         "B",
         "The times still drifted, or there were too few samples to decide.",
-        found="""Warm-up didn't end within a run's share of the budget (half of `max_s`, if the spec has it):
-        neighbouring windows of five samples kept differing (Mann and Whitney). Or a change point came later (Pettitt,
-        0.1 %). Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, don't
-        count. Raised if such runs could have moved the figure: by as much as the quarters of their samples lie apart,
-        divided by the number of runs (`evidence.moved`), if that is more than {measure.warnings.EFFECT:%}, and more
-        than half of the figure's interval, which is wide if each run drifts in its own way. Also raised from five runs
-        on if their medians step or slide, as one in a hundred sets of runs does by chance, and if this moved the figure
-        by more than {measure.warnings.EFFECT:%}, and by more than half of the interval without the step. And if the
-        later half of the samples differs from the earlier one in all runs
-        ({measure.stability.COMMON_CONFIDENCE:%}), which moved the figure by more than {measure.warnings.EFFECT:%} and
-        by more than half of its interval.""",
+        found="""In an unsteady run, warm-up didn't end within the run's share of the budget (half of `max_s`, if the
+        spec has it): neighbouring windows of five samples kept differing (Mann and Whitney). Or a change point came
+        later (Pettitt, 0.1 %). Changes within the target, or within {measure.stopping_rule.LOOSEST_REL_CI:%} if that is
+        less, don't count. Raised if unsteady runs could have moved the figure by more than {measure.warnings.EFFECT:%},
+        and by more than half of its interval, which is wide if each run drifts in its own way. This movement
+        (`evidence.moved`) is the distance between the quarters of a run's samples, summed over the unsteady runs and
+        divided by the number of runs. Also raised from five runs on if the runs' medians step or slide more than one in
+        a hundred sets does by chance. This must have moved the figure by more than {measure.warnings.EFFECT:%}, and by
+        more than half of the interval without the step. Also raised if in all runs the later half of the samples
+        differs from the earlier half ({measure.stability.COMMON_CONFIDENCE:%} confidence), and this moved the figure by
+        more than {measure.warnings.EFFECT:%} and by more than half of its interval.""",
         do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Give a slow warm-up a larger
         budget. A slope usually means heat; a step means a changed clock, other load or a cache.""",
     ),
@@ -347,17 +345,17 @@ _ROWS = (
         more="The timed work may change from call to call, and each tracing can cost seconds.",
         found="""As for COMPILE_IN_TIMING, but from the first execution on, including warm-up, and only for names that
         were traced before.""",
-        do="See `evidence.functions`. Pass the function tensors of one shape and type instead of Python values.",
+        do="See `evidence.functions`. Pass tensors of one shape and type to the function instead of Python values.",
     ),
     WarningCode(
         "SLOW_PATH",
         "B",
         "The work ran on a slower kernel than the device supports.",
         more="The figure describes that kernel, not the device.",
-        found="""Dyno checks flags, instructions and settings, without timing: a flag that switches oneDNN, TF32,
-        Eigen's threads or XLA's passes off, or requests deterministic kernels; a limit on the core's instructions; a
-        precision for which the core has no instructions; recurrent layers outside cuDNN's fused kernel; XLA requested
-        but not used, or, on an accelerator, failing for `jit_compile: "auto"`.""",
+        found="""Dyno checks flags, instructions and settings; it doesn't time their effect. Causes are: a flag that
+        switches oneDNN, TF32, Eigen's threads or XLA's passes off, or requests deterministic kernels; a limit on the
+        core's instructions; a precision for which the core has no instructions; recurrent layers outside cuDNN's fused
+        kernel; XLA that was requested but not used, or that failed on an accelerator with `jit_compile: "auto"`.""",
         do="""`evidence.reasons` lists all causes. Remove the flag from the worker's environment, or choose params that
         the fast kernel supports.""",
     ),
@@ -366,15 +364,15 @@ _ROWS = (
         "B",
         "The training loss rose.",
         more="The training did not learn, or diverged, so its speed is that of a useless training.",
-        found="""The last epoch's loss is above the first epoch's, or the second half of the epochs has a higher mean
-        loss than the first. Also, in any trial and in the timed steps: a mean loss is
-        {measure.result_checks.DOUBLED} times the first batch's loss before the first step, or more, or at least
-        {measure.result_checks.DIVERGED}, or the last of several epochs is more than 5 % above that first loss. The
-        first loss counts if the first call makes one step on a batch of at least
-        {measure.result_checks.LEAST_STARTING} samples, with new weights instead of another job's. Otherwise Dyno takes
-        the loss of a model with new weights on at least as many samples, and raises if a mean loss is
-        {measure.result_checks.DOUBLED} times that. In `input_pipeline`, the fed and the resident steps count. Also
-        raised for a validation loss that isn't finite, as in a deep network whose batch normalisation has seen few
+        found="""Raised if the last epoch's loss is above the first epoch's, or if the second half of the epochs has a
+        higher mean loss than the first half. Dyno also compares each trial and the timed steps with the first loss:
+        that of the first batch before the first step. Raised if a mean loss is at least {measure.result_checks.DOUBLED}
+        times the first loss or at least {measure.result_checks.DIVERGED}, or if the last of several epochs is more than
+        5 % above the first loss. Dyno uses the first loss if the first call makes one step on a batch of at least
+        {measure.result_checks.LEAST_STARTING} samples, with new weights instead of another job's. Otherwise it compares
+        mean losses with the loss of a model with new weights on at least as many samples; the limit is
+        {measure.result_checks.DOUBLED} times that loss. In `input_pipeline`, it checks the fed and the resident steps.
+        Also raised for a validation loss that isn't finite, as in a deep network whose batch normalisation has seen few
         batches.""",
         do="Lower the learning rate or raise the batch size. Use the speed only once the loss falls.",
     ),
@@ -383,16 +381,17 @@ _ROWS = (
         "B",
         "The sampled steps and the trained epochs differ in speed.",
         more="One of them isn't the speed of this training on this device.",
-        found="""The time of an epoch of sampled steps (`epoch_time`), against the mean time of the trained epochs after
-        the first, which compiles. Raised if one is more than {measure.result_checks.EPOCHS_LIMIT:%} longer than the
-        other, and by more than a further run may differ, as the runs scatter (95 %): the training was one run. Not
-        checked for a single epoch, and for epochs of less than half a second or a second together.""",
+        found="""Dyno compares the time of an epoch of sampled steps (`epoch_time`) with the mean time of the trained
+        epochs after the first, which compiles. Raised if these times differ by more than
+        {measure.result_checks.EPOCHS_LIMIT:%}, and by more than the scatter of the runs predicts for one further run
+        (95 %), since the training was one run. Not checked for a single epoch, for epochs of less than half a second,
+        or if they take less than a second together.""",
         do="""Look at `training.epochs`: the time and the `core_shares` of each. A few slow epochs in a row mean other
-        work on the machine or its host. Times that rise or fall steadily mean heat or memory. Steps need about
-        the same processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the cores were
-        slower (clock, sibling hyperthreads), or threads spun while they waited. If it is near 1, threads slept while
+        work on the machine or its host. Times that rise or fall steadily mean heat or memory. Steps need about the same
+        processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the cores were slower
+        (clock, sibling hyperthreads), or threads spun while they waited. If `cpu_ratio` is near 1, threads slept while
         they waited for cores or for each other, and `sampled_cores_busy` differs from `trained_cores_busy`. Repeat the
-        job, on a quiet machine.""",
+        job on a quiet machine.""",
     ),
     WarningCode(
         "METRIC_OUT_OF_BAND",
@@ -400,28 +399,28 @@ _ROWS = (
         "The figure is far from other results on devices of this model.",
         more="This device, its software or its load differs from the others.",
         found="""Dyno keeps the headline figure (the first sampled metric) of the newest {store.leases.PEERS_KEPT}
-        results of the same work, until {store.leases.PEERS_LIFE_S:days} after the last. The same work means the same
-        workload, params that change a sample, framework, replicas, observed precision, method and device model (for a
-        CPU, also the number of cores). Emulated devices and untrusted results are left out. With five or more others, a
-        new figure must lie in a band around their median. On a logarithmic scale, the band's half-width is Student's t
-        at {measure.series.BAND_CONFIDENCE:%} times their median absolute deviation (scaled to a standard deviation,
-        with 37 % of their number as degrees of freedom), but at least {measure.series.BAND_FLOOR:%}, since equal
-        devices differ by 8 % on average (Sinha et al. 2022). If the device's clocks are known, the others are adjusted
-        to that of the new figure, unless it is outside such a band of their clocks. The false-alarm rate is at most one
-        in a hundred for normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. Against ten
-        others that scatter by 2 %, Dyno detects a device that is 25 % slower. With fewer than five others, as for all
-        new work, the warning isn't raised and the code isn't in `unchecked`. The code is in `unchecked` if Redis
-        couldn't be read.""",
-        do="""Read `evidence`: `value`, `median`, `count` and `band`, and the numbers of others with the same hardware
-        (`same_hardware`) and context (`same_context`). If `same_context` is 0, new software or settings may be the
-        reason; `POST /v1/comparisons` with an older job lists the differences. If it is high, check the device:
-        cooling, power limit, other load. After a real change, the band adapts once most of the series is new.""",
+        results of the same work, until {store.leases.PEERS_LIFE_S:days} after the last of them. The same work means the
+        same workload, params that change a sample, framework, replicas, observed precision, method and device model
+        (for a CPU, also the number of cores). Emulated devices and untrusted results are left out. With five or more
+        earlier results, a new figure must lie in a band around their median. On a logarithmic scale, the band's
+        half-width is Student's t at {measure.series.BAND_CONFIDENCE:%} times their median absolute deviation (scaled to
+        a standard deviation, with 37 % of their number as degrees of freedom), but at least
+        {measure.series.BAND_FLOOR:%}, since equal devices differ by 8 % on average (Sinha et al. 2022). If the clocks
+        are known, Dyno adjusts the earlier figures to the clock of the new one, unless this clock is outside such a
+        band of the earlier clocks. The false-alarm rate is at most one in a hundred for normal results, and one in
+        fifteen for heavy-tailed ones that scatter by 9 %. With ten earlier results that scatter by 2 %, Dyno detects a
+        device that is 25 % slower. With fewer than five earlier results, as for all new work, the warning isn't raised
+        and the code isn't in `unchecked`. The code is in `unchecked` if Redis couldn't be read.""",
+        do="""Read `evidence`: `value`, `median`, `count` and `band`, and the numbers of earlier results with the same
+        hardware (`same_hardware`) and context (`same_context`). If `same_context` is 0, new software or settings may be
+        the reason; `POST /v1/comparisons` with an older job lists the differences. If `same_context` is high, check the
+        device: cooling, power limit, load. After a real change, the band adapts once most of the series is new.""",
     ),
     WarningCode(
         "POW2_ONLY",
         "C",
         "All sizes are powers of two, which may be better or worse than their neighbours.",
-        more="Tiles may fit such sizes, or addresses collide in caches.",
+        more="They may fit a kernel's tiles better than other sizes, or their addresses may collide in caches.",
         found="All sizes above 1 in the params are powers of two.",
         do="Request a neighbouring size too: 4,000 or 4,104 beside 4,096. One job can have a list of sizes.",
         at_submit=True,
@@ -430,8 +429,8 @@ _ROWS = (
         "CACHE_RESIDENT",
         "C",
         "The data fits in the last level of cache, so memory was not measured.",
-        found="""The data of one execution fit in the device's last-level cache. For a training this uses its estimate.
-        A chain of products with matrices of 4 MiB or less fits in any device's cache.""",
+        found="""The data of one execution fit in the device's last-level cache. For a training, Dyno estimates its
+        size. A chain of products with matrices of 4 MiB or less fits in any device's cache.""",
         do="""Ignore this if your own data are as small. Otherwise use larger sizes, or `mode: dispatch`, which rotates
         its operands through more memory than the cache holds.""",
     ),
@@ -439,14 +438,15 @@ _ROWS = (
         "INPUT_BOUND",
         "C",
         "The device waited for its input.",
-        more="Or it prepared the input itself: the figure describes loading, not computing.",
-        found="""`input_pipeline` measures the time from the end of each fed step until the next batch is on the device,
-        and after the last step until as many batches are ready as before. It also measures the processor time of the
-        threads that prepare batches. Raised if the wait is more than {measure.result_checks.INPUT_LIMIT:%} of the time
-        of the fed steps. On a CPU, whose cores do both, also raised if preparing batches takes more than
-        {measure.result_checks.INPUT_LIMIT:%} of the cores' time. At this limit, steps without input are a ninth faster,
-        about the difference between equal devices. No other workload can raise it: they keep their data in the device's
-        memory and draw each batch within the step.""",
+        more="Or a CPU's cores prepared the input themselves: the figure describes loading, not computing.",
+        found="""`input_pipeline` measures the time from the end of each fed step until the next batch is on the device.
+        After the last step of a call, it measures the time until as many batches are ready as before the call. It also
+        measures the processor time of the threads that prepare batches. Raised if the wait is more than
+        {measure.result_checks.INPUT_LIMIT:%} of the time of the fed steps. On a CPU, whose cores make both batches and
+        steps, also raised if preparing batches takes more than {measure.result_checks.INPUT_LIMIT:%} of the cores'
+        time. At this limit, steps without input are a ninth faster, which is about the difference between equal
+        devices. Other workloads can't raise the warning: they keep their data in the device's memory and draw each
+        batch within the step.""",
         do="""`input_slowdown` is the total cost of the input (`throughput_fed` against `throughput_resident`). If the
         step waits, raise `input_threads` or `prefetch`. If the cores are busy, keep the images decoded (`source:
         memory`) or in smaller files. If your own training reads files, it may be slower than the figures of the other
@@ -457,8 +457,8 @@ _ROWS = (
         "C",
         "The device was almost idle: starting the work took longer than the work.",
         more="A faster device would hardly improve this figure.",
-        found="""The figure, or that of any case (`evidence.case`), is below {measure.result_checks.OVERHEAD_FRACTION:%}
-        of the peak. Not raised if the peak is unknown.""",
+        found="""Raised if the figure, or the figure of any case (`evidence.case`), is below
+        {measure.result_checks.OVERHEAD_FRACTION:%} of the peak. Not raised if the peak is unknown.""",
         do="""Request more work per call: a larger batch or size, `steps_per_execution`, chained products. Don't rank
         devices by this figure.""",
     ),
@@ -467,29 +467,29 @@ _ROWS = (
         "C",
         "The base of the comparison does not use its device well.",
         more="A faster result looks better than it is.",
-        found="""In a comparison, the base reached less than {measure.compare_results.WEAK_SHARE:%} of its peak,
-        and a faster result reached more than twice that share of its own peak. With several cases, only the compared
-        one counts. Not raised if either peak is unknown, or for first executions.""",
+        found="""Raised in a comparison if the base reached less than {measure.compare_results.WEAK_SHARE:%} of its
+        peak, and a faster result reached more than twice the base's share of its own peak. With several cases, only the
+        compared one counts. Not raised if either peak is unknown, or for first executions.""",
         do="Tune the base (batch, precision, framework, XLA), then compare again.",
     ),
     WarningCode(
         "CLOCK_CHANGED",
         "C",
         "The device's clock is far from that of the result that this one is compared with.",
-        more="The ratio is as measured, since a device that is slow because its clock is low is slow.",
-        found="""In a comparison of results, or with a baseline, of the same work on equal hardware: the clocks (means
-        over the runs) differ by more than {measure.series.LARGEST_CHANGE:%}. Below, Dyno compares a
-        CPU's figures at one clock. Not raised if a clock is unknown.""",
+        more="Dyno doesn't adjust the ratio to one clock, since a device with a low clock is really slower.",
+        found="""Raised in a comparison of results, or with a baseline, of the same work on equal hardware, if the
+        clocks (means over the runs) differ by more than {measure.series.LARGEST_CHANGE:%}. Below this limit, Dyno
+        compares a CPU's figures at one clock. Not raised if a clock is unknown.""",
         do="""Find the cause: heat, a power limit, the governor, another use of the processor. On a GPU with a power
-        limit, the work itself and its data set the clock. To compare two versions whatever the clock, let them run in
-        turns (`dyno compare a.json b.json`).""",
+        limit, the work itself and its data set the clock. To compare two versions independently of the clock, run them
+        in turns (`dyno compare a.json b.json`).""",
     ),
     WarningCode(
         "ARTIFACTS_NOT_STORED",
         "C",
         "Some files of the job could not be stored and are lost.",
         more="These are files such as weights and plots; the figures are complete.",
-        found="The worker retried for `DYNO_ARTIFACT_PATIENCE_S` (300 s), or the store refused the file.",
+        found="The worker's retries failed for `DYNO_ARTIFACT_PATIENCE_S` (300 s), or the store refused the file.",
         do="`evidence.files` has names and reasons. If you need the files, repair the store and run the job again.",
     ),
     WarningCode(
@@ -512,8 +512,7 @@ _ROWS = (
         "BATCH_SMALL",
         "C",
         "The batch is small for the device: a step's fixed cost outweighs its work.",
-        found="""By the estimate for the device, before the job runs: the batch's products would take less than half of
-        a step's fixed cost.""",
+        found="By the estimate before the job runs, the batch's products take less than half of a step's fixed cost.",
         do="Raise `batch_size` or `steps_per_execution`, unless you want to measure small batches.",
         at_submit=True,
     ),
@@ -529,10 +528,10 @@ _ROWS = (
         "MARGIN_FINE",
         "C",
         "The baseline's margin is finer than its jobs can tell.",
-        found="""At the submit of a job with a baseline of an earlier job: by the scatter of that job and of its series,
-        unchanged work would often be inconclusive, even after the largest number of runs of a gate.""",
-        do="""Save the baseline with the margin in `evidence.least_margin`, use a quieter device, or let both versions
-        run in turns (`dyno compare a.json b.json`), which tells smaller changes.""",
+        found="""At the submit of a job with a baseline of an earlier job, Dyno uses the scatter of that earlier job and
+        of its series. Raised if unchanged work would often be inconclusive, even after the most runs of a gate.""",
+        do="""Save the baseline with the margin in `evidence.least_margin`, use a quieter device, or run both versions
+        in turns (`dyno compare a.json b.json`), which detects smaller changes.""",
         at_submit=True,
     ),
     WarningCode(

@@ -35,7 +35,8 @@ def make_api_keys(client: redis.Redis, keys: Keys) -> list[ApiKey]:
         secret = new_secret()
         digest = digest_of(secret)
         record: dict[Any, Any] = {"name": name, "scope": "submit", "prefix": prefix_of(secret), "digest": digest}
-        client.hset(keys.api_key(id_of(digest)), mapping=record | {"created_at": f"{time.time():.6f}"})
+        more = {"created_at": f"{time.time():.6f}", "high_priority": 1}
+        client.hset(keys.api_key(id_of(digest)), mapping=record | more)
         made.append(ApiKey(id_of(digest), secret))
     return made
 

@@ -275,7 +275,7 @@ def _key(key_id: str, record: Mapping[str, Any]) -> ApiKey:
     return ApiKey(
         id=key_id,
         limits=Limits.model_validate({name: record[name] for name in Limits.model_fields if name in record}),
-        high_priority=bool(int(record["high_priority"])),
+        high_priority=bool(int(record.get("high_priority", 0))),
         **{name: record[name] for name in ("prefix", "name", "scope")},
         **{name: to_datetime(record[name]) for name in times if name in record},
     )

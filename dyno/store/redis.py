@@ -383,7 +383,7 @@ class Keys:
     classes = Family("classes:<queue>", "hash", "derived", "jobs", "class -> whether it fits each device profile")
     class_jobs = Family("class:<queue>:<class>", "zset", "derived", "jobs", "jobs of the class, scored as in the queue")
     turns = Family("jobs:turns:<queue>", "hash", "spare", "profiles", "the rounds in which keys take turns")
-    waiting = Family("jobs:waiting:<queue>:<owner>", "zset", "derived", "jobs", "an owner's jobs, with their scores")
+    waiting = Family("jobs:waiting:<queue>:<owner>", "zset", "derived", "jobs", "an owner's jobs in the queue")
     served = Family("jobs:served:<device>", "zset", "spare", "TTL 1 day", "owners and queues by their last claim")
     passed = Family("passed:<queue>", "hash", "spare", "TTL 1 min", "profile -> score up to which no job fits it")
     resting = Single("resting", "set", "spare", "queues", "queues in which an idle worker found no job that fits")
@@ -398,7 +398,7 @@ class Keys:
     host = Family("worker:<host>:host", "string", "record", "TTL", "boot id of the machine with this name")
 
     webhooks = Single("jobs:webhooks", "zset", "derived", "jobs", "done jobs with a webhook by their end, ms")
-    webhooks_of_owner = Family("jobs:webhooks:owner:<owner>", "zset", "derived", "jobs", "the same for an owner's jobs")
+    webhooks_of_owner = Family("jobs:webhooks:owner:<owner>", "zset", "derived", "jobs", "an owner's jobs with webhook")
     webhooks_due = Single("jobs:webhooks:due", "zset", "derived", "jobs", "pending deliveries by the next attempt, ms")
     webhooks_ready = Single("jobs:webhooks:ready", "zset", "derived", "jobs", "owners of due deliveries, by turn")
     receivers = Family("jobs:webhooks:ready:<owner>", "zset", "derived", "jobs", "receivers of an owner's deliveries")

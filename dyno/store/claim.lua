@@ -23,7 +23,7 @@
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 if a cancel was requested}
 --      or {"held", queue}: instead of "claimed" if ARGV[8] is set
 --      or {"asked", id, spec, …}: it is unknown whether these jobs fit; call again with the answers
---      or {"unindexed", queue, …}: their classes lack jobs or have wrong jobs; call index.lua for each queue, then again
+--      or {"unindexed", queue, …}: their classes lack jobs or have wrong jobs; run index.lua on each queue, call again
 --      or {"further"}: LOOKS entries were repaired, or jobs of a newer schema noted; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}: no waiting job fits
 

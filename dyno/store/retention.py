@@ -165,7 +165,7 @@ def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str,
 
 
 def _may_go(delivery: Any) -> bool:
-    """Whether the job may be deleted. `delivery`: its webhook's status and redelivery, or an error for a damaged one."""
+    """Whether the job may be deleted. `delivery`: its webhook's status and redelivery, or an error if damaged."""
     return not isinstance(delivery, Exception) and (delivery[0] in _WEBHOOK_ENDED or delivery[1] is not None)
 
 

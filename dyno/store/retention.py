@@ -181,9 +181,7 @@ def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, kee
         with client.pipeline(transaction=False) as pipeline:
             for job_id in candidates:
                 pipeline.hmget(keys.webhook(job_id), "status", "redelivered")
-            deliveries: list[Any] = pipeline.execute(
-                raise_on_error=False
-            )  # a damaged delivery mustn't keep other jobs
+            deliveries: list[Any] = pipeline.execute(raise_on_error=False)  # a damaged delivery mustn't keep other jobs
             oldest = [job_id for job_id, reply in zip(candidates, deliveries, strict=True) if _may_go(reply)][:number]
             for job_id in oldest:
                 args = [keys.namespace, job_id, round(SETTLED_S * 1000), keeping, *of_owner]

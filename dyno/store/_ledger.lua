@@ -469,9 +469,9 @@ end
 -- A job's placement class. Jobs of one class fit the same devices, so a claim checks classes instead of jobs. The class
 -- is the job's schema, followed by a digest of its needs (dyno/store/placement.py). A job has no digest if its queue
 -- had too many classes (submit.lua), or if a worker couldn't read its spec (claim.lua). The class of such a job is its
--- schema and its answers so far: whether it fits, for each device profile that was checked. `classes:<queue>`, HASH:
--- each class -> its answers. `class:<queue>:<class>`, ZSET: its jobs, scored as in the queue. Both keys are indexes of
--- the queue. The queue is authoritative: index.lua and audit.lua correct the indexes.
+-- schema and its answers so far: whether the job fits, for each device profile that was checked.
+-- `classes:<queue>`, HASH: each class -> its answers. `class:<queue>:<class>`, ZSET: its jobs, scored as in the queue.
+-- Both keys are indexes of the queue. The queue is authoritative: index.lua and audit.lua correct the indexes.
 local function class_of(schema, needs, fits)
   if needs then
     return (schema or '0') .. '.' .. needs
@@ -582,7 +582,7 @@ end
 -- other job in the queue, its job waits for at most one job of each other key. Requests without a key count as one key.
 --
 -- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round that devices of the profile have taken;
--- "<priority>+" -> the same for any profile, for jobs whose fit is unknown. If lost, the queue's first job sets it.
+-- "<priority>+" -> the same for any profile, for jobs without answers. A lost round follows from the queue's first job.
 -- `jobs:waiting:<queue>:<owner>`, ZSET: the key's jobs, with their scores in the queue. The queue is authoritative.
 local function turns_of(queue)
   return key('jobs', 'turns', queue)
@@ -642,7 +642,7 @@ local function enqueue(id, queue, score, class, answers)
   local all = join_class(id, queue, score, class, answers)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
     if (tonumber(passed) or math.huge) >= tonumber(score) then
-      redis.call('DEL', key('passed', queue)) -- the job is before jobs that were passed over; or damage
+      redis.call('DEL', key('passed', queue)) -- the job is before jobs that were passed over, or `passed` is damaged
       break
     end
   end

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- Compares some running jobs with their leases, some queued jobs with their queues and placement classes, and some jobs
--- of any status with the index of their status. Repairs the differences, which follow from a failed write or from
+-- of any status with the index of their status. Repairs the differences, which come from a failed write or from
 -- restored or edited data. The records are authoritative. Each call continues where the last call of any process
 -- stopped, and begins again after the last job.
 --
 -- A running job without a lease gets one. The next heartbeat of a live worker extends it; otherwise expire.lua ends it.
 --
--- KEYS[1]  audit, HASH {at_ms; running, queued, any: how many jobs of each kind have been checked}
+-- KEYS[1]  audit, HASH {at_ms; running, queued, any: how many jobs of each kind were checked in this pass}
 -- ARGV[1]  namespace
 -- ARGV[2]  least time between two calls, ms; an earlier call does nothing
 -- ARGV[3]  most jobs of each kind       ARGV[4]  lease, ms

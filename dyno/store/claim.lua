@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
 -- Gives a device the lease of the best job that waits in several queues and fits the device. Priority decides first.
 -- Then keys take turns, within a queue (_ledger.lua) and over the device's queues. Of one key's jobs, the oldest goes
--- first. A job that doesn't fit is passed over and keeps its place. A job of a newer schema is passed over too, because
--- the worker would silently ignore fields that it doesn't know; the job's record then gives this as the reason. The
--- script checks only the first job of each placement class (_ledger.lua) that fits, so jobs that don't fit don't slow
--- it down. A lease that ran out still counts: only expire.lua ends it, so that two attempts are never live at once.
+-- first.
+-- A job that doesn't fit is passed over and keeps its place. A job of a newer schema is passed over too, because the
+-- worker would silently ignore fields that it doesn't know; the job's record then gives this as the reason.
+-- The script checks only the first job of each placement class (_ledger.lua), so jobs that don't fit don't slow it down.
+-- A device can't claim while it has a lease, even one that ran out: only expire.lua ends it, so that two attempts are
+-- never live at once.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- KEYS[2]… queues that the device serves, ZSET of job ids by score
@@ -22,7 +24,7 @@
 --
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 if a cancel was requested}
 --      or {"held", queue}: instead of "claimed" if ARGV[8] is set
---      or {"asked", id, spec, …}: it is unknown whether these jobs fit; call again with the answers
+--      or {"asked", id, spec, …}: it is unknown whether these jobs fit the device; call again with the answers
 --      or {"unindexed", queue, …}: their classes lack jobs or have wrong jobs; run index.lua on each queue, call again
 --      or {"further"}: LOOKS entries were repaired, or jobs of a newer schema noted; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}: no waiting job fits

@@ -32,8 +32,8 @@ if ARGV[4] ~= '' and (not wanted.before or tonumber(ARGV[4]) < tonumber(newest))
   newest = ARGV[4]
 end
 
--- Returns the index to read, and the others. The cursor of the next page names an entry of the index that is read. This
--- must be a job that the caller may see, so for an owner it reads the owner's index, unless another index is empty.
+-- Returns the index to read, and the others. The cursor of the next page names a job of the index that is read. As the
+-- caller must be allowed to see this job, an owner's index is preferred, unless another index is empty.
 local function choose_indexes() -- server.call: a damaged index must not look like an empty one
   local found = {}
   for _, name in ipairs({ 'owner', 'status', 'workload' }) do

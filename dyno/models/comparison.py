@@ -123,8 +123,8 @@ class Compared(Stored):
     adjusted_value: float | None = Field(
         None,
         description="The value adjusted to the clock of the base, which the ratio uses. Null without an adjustment: if "
-        "work, hardware or method differs, for GPUs and TPUs, if a clock is unknown or they differ by more than 10 %, "
-        "and for specs that ran in turns",
+        "work, hardware or method differs, for GPUs and TPUs, if a clock is unknown, if clocks differ by more than "
+        "10 %, and for specs that ran in turns",
     )
     ratio: Ratio | None = None
     verdict: Verdict

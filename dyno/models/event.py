@@ -49,7 +49,7 @@ class MetricEvent(_EventOfJob):
 
 
 class PartialMetricEvent(_EventOfJob):
-    """A figure over the first `run` runs, sent after each run except the last. The final figure follows as `metric`.
+    """A figure over the first `run` runs, sent after each run except the last. Later, `metric` has the final figure.
 
     `runs`: the maximum number of runs. If two specs run in turns, `arm` says whose figure it is. Once the job is done,
     these events are no longer sent.

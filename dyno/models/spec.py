@@ -140,7 +140,7 @@ class Measure(Model):
     `budget_s` is divided between runs and their samples. A full training and the checks that are made once take extra
     time, and at least five runs are made. The other fields override the budget. `processes` is the number of runs. With
     `min_samples`, `min_s` or `max_s`, the budget is ignored, and each run samples until the interval of its median is
-    within the target (default 0.01); the fields that are null are then 20, 2 and 60.
+    within the target (default 0.01). The defaults of these three fields are then 20, 2 and 60.
 
     With `target_rel_ci`, the scatter of the first `processes.min` runs determines the number of runs, at most
     `processes.max`. A range of processes without a target has the target 0.01. For a larger target than 0.02, Dyno uses

@@ -34,7 +34,7 @@ async def check_token(client: redis.asyncio.Redis, settings: Settings, job_id: s
     """Raises StaleToken unless `token` belongs to the attempt that runs the job now.
 
     The error is the same for an unknown job: the caller hasn't been authenticated, so it mustn't reveal which jobs
-    exist. As for a heartbeat, a lease that ran out is still valid until another attempt takes it.
+    exist. As for a heartbeat, a lease that ran out is still valid until maintenance ends it.
     """
     with store_errors():
         record: Any = await client.hmget(Keys(settings.namespace).job(job_id), ["status", "token"])

@@ -4,7 +4,7 @@
 -- first.
 -- A job that doesn't fit is passed over and keeps its place. A job of a newer schema is passed over too, because the
 -- worker would silently ignore fields that it doesn't know; the job's record then gives this as the reason.
--- The script checks only the first job of each placement class (_ledger.lua), so jobs that don't fit don't slow it down.
+-- The script checks only the first job of each placement class (_ledger.lua): jobs that don't fit don't slow it down.
 -- A device can't claim while it has a lease, even one that ran out: only expire.lua ends it, so that two attempts are
 -- never live at once.
 --

@@ -249,7 +249,7 @@ def _running(records: Sequence[Any], now_s: float) -> Iterator[tuple[str, Runnin
 
 
 class ServingDevice(NamedTuple):
-    """A device that serves a queue: its profile, and the seconds until it has done all jobs of the snapshot."""
+    """A device that serves a queue: its profile, and the seconds until it has done its jobs of the snapshot."""
 
     profile: str
     free_s: float | None

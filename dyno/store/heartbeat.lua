@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Extends the lease of a running attempt, records its progress, and stores its runner's output and the figures of its
--- runs so far. An expired lease is extended too, unless another attempt has taken it.
+-- runs so far. An expired lease is extended too, unless expire.lua has ended it.
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}

@@ -132,7 +132,7 @@ class Leases:
     def pass_over(
         self, held_by: Holder, queues: Sequence[str], taker: placement.ClaimFilter = placement.ANY_JOB
     ) -> str | None:
-        """Find the job that `claim` would return, and record in it that `held_by` uses the device. Returns its queue.
+        """Record in the job that `claim` would return that `held_by` uses its device. Returns the queue of the job.
 
         None if `claim` would return None.
         """
@@ -152,7 +152,7 @@ class Leases:
     ) -> HeartbeatReply:
         """Extend the lease, record the progress, and store the piece of log and the figures so far.
 
-        Also extends an expired lease, unless another attempt has taken it.
+        Also extends an expired lease, unless maintenance has ended it.
         """
         number, text = piece or ("", "")
         figures = ["", ""] if so_far is None else [f"{so_far.run}{so_far.arm or ''}", _json(so_far)]

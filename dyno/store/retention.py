@@ -30,8 +30,8 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
     """Delete done jobs beyond the limits, at most 1000 a call. A key's jobs are deleted in the order of their storing.
 
     First delete the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while more than `max_done` jobs
-    are stored or Redis uses and reserves more than `max_store_bytes`, delete jobs of the key that has the most. Returns
-    the number of deleted jobs by limit. Raises StoreUnavailable.
+    are stored or Redis uses and reserves more than `max_store_bytes`, delete jobs of the key that has the most jobs or
+    bytes. Returns the number of deleted jobs by limit. Raises StoreUnavailable.
 
     A job whose webhook is neither delivered nor failed stays, unless it was redelivered. Safe to run in several
     processes at once.

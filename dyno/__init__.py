@@ -1,7 +1,7 @@
 """Dyno: a dynamometer for CPUs, GPUs and TPUs.
 
-The public names of the client library are imported on first use, because every runner imports this package and
-doesn't need them.
+The public names of the client library are imported on first use, because every runner imports this package but
+doesn't need the client.
 """
 
 from importlib import import_module

@@ -5,8 +5,8 @@ s3://bucket/path, gs://…, abfs://…, sftp://…
 
 `unsafe_weights_reason` checks weights before Keras loads them. Only `load_weights` reads such a file. From a `.keras`
 archive it opens only the HDF5 file of variables. It builds no layer from the archive's configuration, so code in the
-archive (a Lambda layer's) can't run. Keras itself rejects HDF5 links and data sets that lie outside the file or that
-declare a thousand times their actual size.
+archive (of a Lambda layer) can't run. Keras itself rejects HDF5 links and data sets that lie outside the file, and
+data sets that declare a thousand times their actual size.
 """
 
 import errno
@@ -30,7 +30,7 @@ from dyno.settings import Settings
 
 ARTIFACT_NAME = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
-)  # no separator, no leading dot: never a path, never hidden
+)  # without a separator or a leading dot, so that a name is neither a path nor hidden
 WEIGHTS_SUFFIXES = (".weights.h5", ".keras")
 
 _DIGEST_SHOWN = 16
@@ -54,20 +54,20 @@ def is_weights(name: str) -> bool:
 
 
 def media_type(name: str) -> str:
-    """The media type by suffix, never by content. Suffixes outside the fixed list are served as bytes."""
+    """The media type by suffix, never by content. Files with other suffixes are served as bytes."""
     return MEDIA_TYPES.get(PurePosixPath(name).suffix.lower(), OCTET_STREAM)
 
 
 def stored_name(name: str, sha256: str) -> str:
     """The file's name in a store. It contains the digest, so two attempts share a file only if the content is equal.
 
-    An attempt that lost its lease therefore can't overwrite the files that an accepted result lists, in any store.
+    So in no store can an attempt that lost its lease overwrite the files that an accepted result lists.
     """
     return f"{sha256[:_DIGEST_SHOWN]}-{name}"
 
 
 PIECE_BYTES = 1 << 20
-ABANDONED_S = 3600.0  # a live upload writes every few seconds, and the clocks of two hosts differ by less than this
+ABANDONED_S = 3600.0  # far above a live upload's pauses of seconds, and above the difference of two hosts' clocks
 
 
 class DiskSpace(NamedTuple):
@@ -102,7 +102,7 @@ class ArtifactStore(Protocol):
         """Raises ArtifactStoreUnavailable if a cheap check shows that the store can't keep a file now."""
 
     def disk(self) -> DiskSpace | None:
-        """The room on the disk of the store; None if it isn't known, as for a remote store."""
+        """The space on the disk of the store; None if it is unknown, as for a remote store."""
 
 
 def sha256_of(path: Path) -> str:
@@ -115,7 +115,7 @@ def artifact_url(job_id: str, name: str) -> str:
     return f"/v1/jobs/{job_id}/artifacts/{name}"
 
 
-_CHECKED_BYTES = 4096  # an empty file would have room on a full disk
+_CHECKED_BYTES = 4096  # an empty file could be created even on a full disk
 _NO_SUCH_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -244,7 +244,7 @@ def _delete_if_empty(folder: Path) -> None:
 
 
 def _sync_entries(folder: Path) -> None:
-    """Sync the folder's entries. Network mounts may not support that for a folder, which is no error here."""
+    """Sync the folder's entries. Ignores the error of network mounts that can't sync a folder."""
     try:
         folders.fsync_path(folder)
     except OSError as error:
@@ -257,7 +257,7 @@ _NO_STORE = {"memory": "is this process's memory", "http": "can't be written", "
 
 
 def remote_store(url: str, here: FolderStore) -> "RemoteStore":
-    """Raises ArtifactStoreUnfit, which names the package to install if a driver is missing."""
+    """The store at an fsspec URL. Raises ArtifactStoreUnfit, which names the package of a missing driver."""
     import fsspec  # imported here because it takes 0.1 s, and most deployments set no such URL
 
     scheme = url.partition("://")[0]
@@ -324,7 +324,7 @@ class RemoteStore:
         return swept
 
     def check(self) -> None:
-        """Does nothing: a check would cost a request, and every training tries the store before its first run."""
+        """Does nothing: a check would cost a request, and every training checks the store before its first run."""
 
     def disk(self) -> DiskSpace | None:
         return None
@@ -360,8 +360,8 @@ _FILE_SCHEMES = ("file://", "local://")
 def shared_store(settings: Settings) -> ArtifactStore | None:
     """The store at DYNO_ARTIFACT_URL, which the API and all workers share; None if the setting is unset.
 
-    Writes nothing to the store. Raises ArtifactStoreUnfit if the URL has no driver or hosts can't share it, or if this
-    host has no private folder for files on their way to the store.
+    Writes nothing to the store. Raises ArtifactStoreUnfit if the URL has no driver, if hosts can't share the place, or
+    if this host has no private folder for files that wait for their upload.
     """
     url = settings.artifact_url
     if url is None:
@@ -394,9 +394,9 @@ KERAS_SUFFIX = ".keras"
 
 
 def unsafe_weights_reason(path: Path, max_bytes: int) -> str | None:
-    """Why Keras must not load the file, or None. `max_bytes` limits the unpacked size of an archive.
+    """Why Keras must not load the file; None if it may. `max_bytes` limits the unpacked size of an archive.
 
-    The declared size is enough to check, as unpacking an archive never yields more than it declares.
+    Checking the declared size is enough, as unpacking an archive never yields more bytes than it declares.
     """
     if not path.name.endswith(KERAS_SUFFIX):
         return None

@@ -35,9 +35,9 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def repeating(work: Callable[[], Awaitable[None]], every_s: float, name: str) -> AbstractAsyncContextManager[None]:
-    """Do `work` every `every_s` during the block. Its errors are logged, and end no later work.
+    """Do `work` every `every_s` during the block. Its errors are logged, and the repetition continues.
 
-    `name`: for the log, such as "looking for alarms". While Redis can't keep jobs, one line says so.
+    `name`: for the log, such as "looking for alarms". An outage of Redis is logged once.
     """
     return running(_repeat(work, every_s, name))
 
@@ -59,7 +59,7 @@ async def _repeat(work: Callable[[], Awaitable[None]], every_s: float, name: str
 
 @contextmanager
 def one_of_many(name: str) -> Iterator[None]:
-    """Log the block's error, so that the work continues with the others. Raises StoreUnavailable, as all would."""
+    """Log an error of one item, so that work on other items continues. Raises StoreUnavailable, which affects all."""
     try:
         yield
     except StoreUnavailable:

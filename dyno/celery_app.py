@@ -24,11 +24,11 @@ WAKE_TASK: Final = "dyno.wake"
 WAKE_UP_TTL_S: Final = 60  # removes the wake-ups of a queue without workers; maintenance repeats lost wake-ups
 
 _CONFIG: Final[dict[str, Any]] = {
-    "result_backend": None,  # results are in the store; Celery's would cost 2.7 kB for each
+    "result_backend": None,  # results are in the store; Celery's would take 2.7 kB per message
     "task_ignore_result": True,  # wake-ups have no result
     "task_acks_late": False,  # with late acks, Redis would redeliver a wake-up after hours and start a job's work twice
     "worker_prefetch_multiplier": 1,  # an idle worker can't see a wake-up that a busy worker has prefetched
-    "worker_disable_prefetch": True,  # with a multiplier of 1 alone, a busy worker would still prefetch one
+    "worker_disable_prefetch": True,  # with only a multiplier of 1, a busy worker would still prefetch a wake-up
     "worker_concurrency": 1,  # one device, one benchmark
     "worker_pool": "threads",  # `solo` ignores TERM and lost connections while a benchmark runs
     "worker_cancel_long_running_tasks_on_connection_loss": False,  # a benchmark goes on while Redis is away
@@ -42,7 +42,7 @@ _CONFIG: Final[dict[str, Any]] = {
     "accept_content": ["json"],  # pickle executes what it reads
     "worker_hijack_root_logger": False,  # each process sets up its own logging
     "worker_send_task_events": False,  # events are in the store
-    "worker_enable_remote_control": False,  # a second control channel, and traffic during a benchmark
+    "worker_enable_remote_control": False,  # it would be a second control channel, with traffic during benchmarks
     "enable_utc": True,
 }
 _TRANSPORT_OPTIONS: Final[dict[str, Any]] = {
@@ -69,25 +69,25 @@ def app(settings: Settings) -> Celery:
 
 
 def celery_queue(queue: str) -> Queue:
-    """The Celery queue for wake-ups of a store queue, to send to and to serve (`task_queues`).
+    """The Celery queue for wake-ups of a store queue, for senders and for workers (`task_queues`).
 
     Characters other than letters, digits, dots and dashes are written as their codes. Names therefore never clash with
     Celery's commas or kombu's separators, and no two queues share a name.
 
     It has the default exchange, which needs no bindings: kombu would keep bindings for ever.
 
-    Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker. If
-    Redis crashes during one, kombu counts the message as in progress, stops reading, and never notices that the
-    connection is gone.
+    Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker: if
+    Redis crashes during an acknowledgement, kombu considers the message in progress, stops reading, and never notices
+    that the connection is gone.
     """
     name = re.sub(r"[^A-Za-z0-9.-]", lambda match: f"_{ord(match[0]):02x}", queue)
     return Queue(name, Exchange(""), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 
 
 def send_wake_up(settings: Settings, queue: str) -> bool:
-    """Send one wake-up to the workers that serve `queue`. Returns False if one already waits there.
+    """Send one wake-up to the workers that serve `queue`. Returns False if a wake-up already waits there.
 
-    The caller makes sure that such a worker is live, or may be. Blocks for a few seconds at most. Raises
+    Call it only if a worker that serves `queue` is live or may be live. Blocks for a few seconds at most. Raises
     StoreUnavailable.
     """
     publisher = _publisher(settings)
@@ -106,21 +106,21 @@ def send_wake_up(settings: Settings, queue: str) -> bool:
 
 
 class _Publisher:
-    """Sends wake-ups over a kept connection, since a new one takes 4 ms, and without kombu's retries.
+    """Sends wake-ups over a kept connection, since a new connection takes 4 ms, and without kombu's retries.
 
-    kombu's retries revive a connection that Redis closed, sometimes with a closed channel (AttributeError).
+    kombu's retries reopen a connection that Redis closed, but sometimes with a closed channel (AttributeError).
     """
 
     def __init__(self, settings: Settings) -> None:
         self.client, self._celery = sync_client(settings), app(settings)
-        # A consumer's connection may not have one: it waits for wake-ups.
+        # Only a sender may have a socket timeout: a consumer's connection waits for wake-ups.
         options = {**self._celery.conf.broker_transport_options, "socket_timeout": ANSWER_TIMEOUT_S}
         self._celery.conf.broker_transport_options = options
         self._kept: Any = None
         self._lock = Lock()
 
     def send(self, queue: str, target: Queue) -> None:
-        """Repeated over a new connection if the kept one fails; two wake-ups do no harm.
+        """Send a wake-up, and retry over a new connection if the kept one fails; two wake-ups do no harm.
 
         Raises OSError and errors of kombu within seconds.
         """

@@ -3,7 +3,7 @@
 DynoError
 ├── InvalidSpec        Dyno can't run the spec; lists every wrong field
 │   ├── DoesNotFit     it needs more memory than the devices have; lists the fields to change, with the figures
-│   ├── ExceedsTimeout it needs more time than its timeout allows; lists the fields likewise
+│   ├── ExceedsTimeout it needs more time than its timeout allows; lists the fields to change, with the figures
 │   ├── Unsupported    the matching devices lack its framework, or there are too few of them
 │   ├── InvalidComparison  a request for a comparison has a wrong field
 │   ├── InvalidBaseline    a request to save a baseline has a wrong field
@@ -22,14 +22,14 @@ DynoError
 │   └── NoResult       the job failed or was canceled, so it will never have a result
 ├── IdempotencyKeyReused
 ├── JobExpired         the job of an idempotency key is gone, and Dyno makes no second job for the key
-├── KeyExpired         the caller's API key was created with an end, which has passed
+├── KeyExpired         the caller's API key has expired
 ├── PriorityNotAllowed the caller's API key may not submit jobs of this priority
 ├── LimitReached       the caller's API key has used up one of its limits for now
-│   └── QueueFull      the queue is full for every key: as many jobs wait as the settings allow
+│   └── QueueFull      the queue is full for every key: the maximum number of jobs is queued
 ├── StaleToken         another attempt owns the job now
-├── StoreUnavailable   Redis is away, full or read-only
-├── RecordUnreadable   a stored job or one of its records is damaged, or has a version unknown here
-├── StoreUnfit         Redis runs, but its configuration can't keep jobs (evicting, cluster)
+├── StoreUnavailable   Redis is unreachable, full or read-only
+├── RecordUnreadable   a stored document is damaged, or was written by another version of Dyno
+├── StoreUnfit         Redis runs, but its configuration can't keep jobs (eviction, cluster)
 ├── DeviceUnavailable  the device isn't on this host; says where Dyno looked
 │   └── DeviceBusy     another process uses the device; says which one
 ├── HostNameTaken      another machine's workers have this host's name
@@ -216,7 +216,7 @@ class PriorityNotAllowed(DynoError):
 
 
 class LimitReached(DynoError):
-    """The `policy`'s `quota` is used up for `retry_after_s` seconds. `window_s`: the window if it is a rate limit."""
+    """The `quota` of `policy` is used up for `retry_after_s` seconds. `window_s`: the window of a rate limit."""
 
     code = "limit-reached"
 
@@ -317,12 +317,12 @@ class CommandExit(IntEnum):
     FAILED = 1
     REFUSED = 3
     UNREACHABLE = 4
-    SLOWER = 5  # slower than the base of `dyno compare` (with --fail-on: or may be), or than the baseline allows
-    NOT_JUDGED = 6  # a compared result is untrusted, or other work or hardware than the baseline's
+    SLOWER = 5  # slower than `dyno compare`'s base (with --fail-on: or possibly so), or than the baseline allows
+    NOT_JUDGED = 6  # a compared result is untrusted, or its work or hardware differs from the baseline's
 
 
 class WorkerExit(IntEnum):
-    """Exit codes of `dyno worker`, which becomes a worker."""
+    """Exit codes of `dyno worker`, which runs a worker."""
 
-    NOT_STARTED = 3  # or ended, since another machine has taken this host's name
+    NOT_STARTED = 3  # or it ended because another machine has taken this host's name
     DEVICE_GONE = 4  # the device disappeared after the start

@@ -1,7 +1,7 @@
-"""Folders: private ones, the folder of device locks, which all users of a host share, and whether one is writable.
+"""Folders: private folders, folders that all users of a host share, such as that of device locks, and write checks.
 
-A shared folder is sticky, as /tmp: every user may add files, but change and delete only their own. The owner of a
-shared folder may delete and rename all files in it, so private files never depend on another user's folder.
+A shared folder is sticky, like /tmp: every user may add files, but may change and delete only their own files. The
+owner of a shared folder may delete and rename all files in it, so private files are never in another user's folder.
 """
 
 import errno
@@ -23,7 +23,7 @@ def make_private(folder: Path) -> None:
 
 
 def unsafe_reason(folder: Path) -> str | None:
-    """Why other users could change this user's files in the folder; None if they can't. Raises OSError."""
+    """Why other users could change this user's files in the folder; None if they couldn't. Raises OSError."""
     status, user = folder.stat(), os.geteuid()
     if (owner := _owner_of_foreign_link(folder)) is not None:
         return f"it is a link that belongs to user {owner}"
@@ -41,9 +41,9 @@ def _owner_of_foreign_link(folder: Path) -> int | None:
 
 
 def make_shared(folder: Path) -> None:
-    """Create the folder, with missing parents, for all users of the host, or check an existing one.
+    """Create the folder, with missing parents, for all users of the host, or check an existing folder.
 
-    A folder that only root or this user may write in will do, too. Raises OSError.
+    An existing folder may also be one in which only root or this user can write. Raises OSError.
     """
     try:
         folder.mkdir(parents=True)
@@ -64,9 +64,9 @@ def make_shared(folder: Path) -> None:
 
 
 def private_folder(shared: Path) -> Path:
-    """This user's own folder in a shared folder or, if another user owns that, in the folder for temporary files.
+    """This user's own folder, in the shared folder or, if another user owns that, in the folder for temporary files.
 
-    Creates both. Raises OSError.
+    Creates both folders. Raises OSError.
     """
     make_shared(shared)
     user = os.geteuid()
@@ -82,9 +82,9 @@ def nearest(folder: Path) -> Path:
 
 
 def write_error(folder: Path) -> str | None:
-    """Why `folder` can't hold this user's files, or None: it isn't writable, or others can write in it.
+    """Why `folder` can't hold this user's files (it isn't writable, or others can write in it), or None if it can.
 
-    Tries a real write, since root may write despite the folder's mode.
+    Creates a temporary folder in it, since root may write despite the folder's mode.
     """
     existing = folder
     try:

@@ -24,7 +24,7 @@ def scaled_unit(value: float, unit: str) -> tuple[float, str]:
 
 
 def format_quantity(value: float | None, unit: str) -> str:
-    """A figure with an SI prefix if its unit takes one: 1.58e14 FLOP/s becomes "158 TFLOP/s"."""
+    """A figure as text, with an SI prefix if its unit can have one: 1.58e14 FLOP/s becomes "158 TFLOP/s"."""
     if value is None:
         return "–"
     if unit == "1":
@@ -46,14 +46,14 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def format_duration(time_s: float) -> str:
-    """Such as `40 s`, `12 min` or `3.5 h`."""
+    """A duration as text, such as `40 s`, `12 min` or `3.5 h`."""
     if time_s < 100:
         return f"{time_s:.0f} s"
     return f"{time_s / 60:.0f} min" if time_s < 6000 else f"{time_s / 3600:.1f} h"
 
 
 def ratio_in_words(unit: str) -> str:
-    """What a ratio above 1 means for a metric in `unit`."""
+    """Words after a ratio for a metric in `unit`: "times as fast" or "times as good"."""
     return "times as fast" if unit == "s" or unit.endswith("/s") else "times as good"
 
 
@@ -93,7 +93,7 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-# Spreadsheets read a cell that begins so as a formula; the last four are full-width forms of the first four.
+# If a cell begins with one of these, spreadsheets read a formula. The last four are full-width forms of the first four.
 _TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
 
 

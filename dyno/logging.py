@@ -16,7 +16,7 @@ from typing import Any
 
 from dyno.settings import LogFormat
 
-_encode = json.JSONEncoder(default=str).encode  # `json.dumps` makes an encoder at each call
+_encode = json.JSONEncoder(default=str).encode  # `json.dumps` would make an encoder at each call
 PLAIN_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -48,14 +48,14 @@ def log_context_of_job(job: str) -> Iterator[None]:
 
 
 def log_event(log: logging.Logger, level: int, name: str, facts: Mapping[str, object]) -> None:
-    """Log the event `name`. Values in a plain line are JSON, so the line splits at spaces outside quotes."""
+    """Log the event `name`. Values in a plain line are JSON, so programs can split the line at unquoted spaces."""
     if log.isEnabledFor(level):
         pairs = " ".join(f"{key}={_encode(value)}" for key, value in facts.items())
         log.log(level, "%s %s", name, pairs, extra={"event": name, "facts": facts})
 
 
 def event(name: str, level: int = logging.INFO, **facts: object) -> None:
-    """Log the event `name` of a worker, or of runs without one."""
+    """Log the event `name` of a worker, or of runs without a worker."""
     log_event(WORKER_LOG, level, name, facts)
 
 
@@ -75,7 +75,7 @@ def escaped(text: str) -> str:
 
 
 class PlainFormatter(logging.Formatter):
-    """Plain lines for people. The lines of a traceback are indented, so that none looks like a record."""
+    """Plain lines for people. The lines of a traceback are indented, so that they don't look like log records."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return escaped(super().formatMessage(record))

@@ -1,7 +1,7 @@
 """`python -P -m dyno.probe`: whether the API of this container is ready. Exit code 0 or 1; prints the response.
 
-It asks for /readyz, at the address and over the protocol that the environment gives the API, and needs no key. It runs
-every few seconds beside benchmarks, so it imports the standard library alone.
+It requests /readyz at the address and over the protocol that the environment sets for the API, and needs no key. It
+runs every few seconds during benchmarks, so it imports only the standard library.
 """
 
 import http.client
@@ -15,7 +15,7 @@ _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def main(environment: Mapping[str, str]) -> int:
-    """Ask the API that these variables configure. Returns the exit code."""
+    """Request /readyz from the API that these variables configure. Returns the exit code."""
     host = environment.get("DYNO_HOST") or "127.0.0.1"
     port = int(environment.get("DYNO_PORT") or 8000)
     connection = _connection(_EVERY_ADDRESS.get(host, host), port, bool(environment.get("DYNO_TLS_CERT_FILE")))
@@ -35,7 +35,7 @@ def main(environment: Mapping[str, str]) -> int:
 def _connection(host: str, port: int, tls: bool) -> http.client.HTTPConnection:
     if not tls:
         return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-    # The certificate is for the name that clients use, and nothing secret is sent.
+    # The certificate has the name that clients use, not this address. The request contains no secret.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

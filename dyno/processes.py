@@ -1,4 +1,4 @@
-"""Dyno's processes on one host: start, restart and stop them, their peak memory, and ports for them to listen on."""
+"""Dyno's processes on one host: start, restart and stop them, measure their peak memory, and find free ports."""
 
 import ctypes
 import errno
@@ -22,16 +22,16 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_BACKOFF_S = 30.0
 _LAST_PORT = 65535
 _TRIED_PORTS = 100
-STEADY_S = 60.0  # a process that ran this long starts its back-off anew
+STEADY_S = 60.0  # if a process ran this long before its death, its restart delay is short again
 STOP_GRACE_S = 20.0  # a worker needs shutdown_s (1 s here), term_grace_s for its runner, and time to hand back its job
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when the thread that started it ends, even by SIGKILL.
+    """Have the kernel send the signal `number` to this process when the thread that started it ends for any reason.
 
-    A fork clears the request, an exec doesn't. Exits at once if the parent died before this call.
+    A fork clears this setting, an exec doesn't. Exits at once if the parent died before this call.
     """
     if _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
@@ -41,7 +41,7 @@ def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) ->
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """Let TERM end the block like Ctrl-C, and ignore further signals during the clean-up."""
+    """Let TERM and HUP end the block like Ctrl-C, and ignore further signals during the clean-up."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         for signal_number in STOP_SIGNALS:
@@ -57,9 +57,9 @@ def interrupt_on_signals() -> Iterator[None]:
 
 
 def _begin(parent_pid: int, mask: Iterable[int], cores: Collection[int]) -> None:
-    """Runs in a new child, before exec: reset signals and cores, and have the kernel send TERM when the parent ends.
+    """In a new child, before exec: reset signals, set the cores, and have the kernel send TERM when the parent ends.
 
-    A worker that gets TERM hands back its job.
+    A worker that receives TERM hands back its job.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
@@ -92,7 +92,7 @@ class ManagedProcess:
     def start(self) -> None:
         # The child gets its own process group: Ctrl-C in a terminal reaches only the parent, which then stops the
         # children in order. Signals are blocked until the child is in its group and recorded in `self.process`.
-        # Otherwise a signal in between could leave it running.
+        # Otherwise, after a signal in between, the child could run on.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self.process = subprocess.Popen(
@@ -112,7 +112,7 @@ class ManagedProcess:
         self.restart_at_s = None
 
     def plan_restart(self) -> float:
-        """Seconds until the next start. The delay doubles with each early death."""
+        """Schedule the next start, and return the seconds until then. The delay doubles with each early death."""
         if time.monotonic() - self.started_s > STEADY_S:
             self.backoff_s = 0.5
         delay_s, self.backoff_s = self.backoff_s, min(self.backoff_s * 2, MAX_BACKOFF_S)
@@ -134,7 +134,7 @@ class Stack:
         return part
 
     def watch(self) -> None:
-        """Restart processes that die, until a signal handler raises. Looks when a process ends and once a second."""
+        """Restart processes that die, until a signal handler raises. Checks when a process ends and once a second."""
         while True:
             self._wait(1.0)
             for chore in self.chores:
@@ -199,7 +199,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def bind_error(host: str, port: int) -> str | None:
-    """Why a service can't listen there and what to do, or None. Port 0 stands for any free port."""
+    """Why a service can't listen there and what to do; None if it can. Port 0 stands for any free port."""
     if (error := _listen_error(host, port)) is None:
         return None
     if error.errno != errno.EADDRINUSE:
@@ -210,7 +210,7 @@ def bind_error(host: str, port: int) -> str | None:
 
 
 def _listen_error(host: str, port: int) -> OSError | None:
-    """Bind as a server does: with SO_REUSEADDR, and to every address of the name."""
+    """The error of a test bind, or None. It binds as a server does: with SO_REUSEADDR, to every address of the name."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in addresses:
@@ -224,11 +224,11 @@ def _listen_error(host: str, port: int) -> OSError | None:
     return None
 
 
-_RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: VmHWM starts again from the memory resident now
+_RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: resets VmHWM to the current resident memory
 
 
 def reset_host_peak() -> None:
-    """Reset the peak, since a forked runner inherits its zygote's, which still counts if the kernel refuses."""
+    """Reset the peak, since a forked runner inherits its zygote's peak. If the kernel refuses, that peak stays."""
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     except OSError:

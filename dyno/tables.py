@@ -1,8 +1,8 @@
 """Tables of results, samples and sweeps, as CSV, Markdown and Parquet.
 
-The columns of a saved file are known after its last row: jobs have different params and labels. So the rows wait in a
-temporary file, and memory holds a few thousand of them at most. Parquet needs PyArrow, an optional package of 50 MB,
-which is why the service itself writes none.
+The columns of a saved file are known only after its last row, because jobs have different params and labels. So the
+rows wait in a temporary file, and memory holds at most a few thousand rows. Parquet needs PyArrow, an optional package
+of 50 MB, so the service itself writes no Parquet.
 """
 
 import csv
@@ -44,7 +44,7 @@ _ROWS_AT_ONCE = 2000
 
 
 def metric_rows(job: Job, figures: Result | ResultSummary, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
-    """The rows of one job in the table of results, as in JSON; with `metric`, only that metric's."""
+    """The rows of one job in the table of results, as JSON values. With `metric`, only the rows of that metric."""
     arms = [figures, *figures.arms]
     names: Sequence[VariantName | None] = get_args(VariantName) if figures.arms else [None]
     for arm, name, spec in zip(arms, names, job.spec.arms, strict=False):
@@ -88,7 +88,7 @@ def characters(row: Row) -> int:
 
 
 def sample_rows(run: RunSamples) -> Iterator[Row]:
-    """The rows of one run. CPU times of warm-up aren't kept, so their cells are empty."""
+    """The rows of one run. CPU times of warm-up readings aren't stored, so these cells are empty."""
     of_run: dict[str, JsonValue] = {"run": run.run, "case": run.case, "arm": run.arm}
     for index, time_s in enumerate(run.warmup):
         yield of_run | {"phase": "warmup", "index": index, "time_s": time_s}
@@ -109,7 +109,7 @@ def sweep_cells(sweep: sweep_model.Sweep) -> list[list[str]]:
 
 
 def sweep_conclusions(sweep: sweep_model.Sweep) -> Iterator[str]:
-    """Sentences about the batch sizes found, about what would tell points from their bases, and the notes."""
+    """Sentences about the batch sizes found, about the runs needed for a verdict on a point, and the notes."""
     for sizes in sweep.batch_sizes:
         at = f" with {sweep_model.in_words(sizes.values)}" if sizes.values else ""
         largest, fastest = (size or "unknown" for size in (sizes.largest_that_fits, sizes.fastest))
@@ -137,8 +137,8 @@ def _sweep_cells(sweep: sweep_model.Sweep, point: sweep_model.SweepPoint) -> Ite
 
 
 def _point_state(point: sweep_model.SweepPoint) -> str:
-    """The verdict, or the reason for having none. It also says how a round without a result ended,
-    and whether the device is emulated.
+    """The point's verdict, or why it has none. It also says how a round without a result ended, and whether the device
+    is emulated.
     """
     ended = str(point.status_reason or point.status)
     state = str(point.verdict or ended)
@@ -154,7 +154,7 @@ def _interval(metric: sweep_model.PointMetric) -> str:
 
 
 def _ratio(point: sweep_model.SweepPoint) -> str:
-    """Such as `1.5 (1.4 to 1.6), FASTER`."""
+    """The point's ratio as text, such as `1.5 (1.4 to 1.6), FASTER`."""
     ratio = point.ratio
     if ratio is None:
         return "–"
@@ -169,7 +169,7 @@ def _bounds(low: float | None, high: float | None, unit: str) -> str:
 
 
 def lines_of(columns: Iterable[str], rows: Iterable[Row], *, header: bool = True) -> Iterator[Sequence[JsonValue]]:
-    """The header, and the cells of each row in its order; None where a row lacks a column."""
+    """The header, and the cells of each row in the header's order; None where a row lacks a column."""
     names = [*columns]
     if header:
         yield names
@@ -177,7 +177,7 @@ def lines_of(columns: Iterable[str], rows: Iterable[Row], *, header: bool = True
 
 
 def csv_text(lines: Iterable[Iterable[JsonValue]]) -> str:
-    """The lines as RFC 4180 has them. Spreadsheets run no cell as a formula."""
+    """The lines as CSV (RFC 4180). Spreadsheets run no cell as a formula."""
     file = io.StringIO()
     _write_csv(file, lines)
     return file.getvalue()
@@ -188,7 +188,7 @@ def _write_csv(file: TextIO, lines: Iterable[Iterable[JsonValue]]) -> None:
 
 
 def markdown_text(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table whose cells fit on a line each."""
+    """A Markdown table. Line breaks in cells become spaces."""
     every = (headings, ["---"] * len(headings), *lines)
     return "".join(f"| {' | '.join(map(_markdown_cell, line))} |\n" for line in every)
 
@@ -198,9 +198,9 @@ def _markdown_cell(cell: str) -> str:
 
 
 def save_table(rows: Iterable[Row], columns: Columns, path: Path, format: str) -> int:
-    """Save the rows as a file, `csv` or `parquet`, and return their number. It replaces a file of an earlier run last.
+    """Save the rows as a file, `csv` or `parquet`, and return their number. An existing file is replaced at the end.
 
-    Columns that only some rows have follow in the order of their names. Raises DynoError without PyArrow.
+    Columns of the rows that `columns` lacks follow in the order of their names. Raises DynoError without PyArrow.
     """
     write = _write_csv_file if format == "csv" else _parquet_writer()
     new = path.with_name(f".{path.name}.new")
@@ -231,7 +231,7 @@ def _set_aside(rows: Iterable[Row], file: TextIO) -> tuple[dict[str, set[type]],
 
 def _kind(value: JsonValue) -> type:
     if isinstance(value, int) and abs(value) >= 2**63:
-        return str  # Parquet has no such integers
+        return str  # Parquet has no integers of more than 64 bits
     return type(value)
 
 
@@ -247,7 +247,7 @@ def _write_csv_file(rows: Iterable[Row], columns: Columns, path: Path) -> None:
 
 
 def _parquet_writer() -> Any:
-    """Raises DynoError before any row is read."""
+    """The function that writes Parquet. Raises DynoError without PyArrow, before any row is read."""
     try:
         import_module("pyarrow.parquet")
     except ImportError as error:

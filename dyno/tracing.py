@@ -1,10 +1,10 @@
 """Traces: spans of a request, of a job's time in the queue, and of its attempts and runs.
 
 A trace covers one job, from its POST through the queue to its runs. Tracing is off by default. OpenTelemetry's own
-settings say where spans go (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …). Between processes a trace
-travels as W3C Trace Context's `traceparent`. The job's record keeps it, so a worker continues the request's trace.
+settings say where spans go (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …). Processes pass a trace on as
+the `traceparent` of W3C Trace Context. The job's record keeps it, so that a worker continues the request's trace.
 
-OpenTelemetry is an extra, so only a tracer that records imports it.
+OpenTelemetry is an optional dependency, so only a tracer that records imports it.
 """
 
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SpanKindName = Literal["internal", "server", "consumer"]  # OpenTelemetry's names
 SpanAttributes = Mapping[str, str | bool | int | float | None]  # None values are left out
 Carrier = Mapping[str, str]  # the HTTP headers `traceparent` and `tracestate`
-_SENT_WITHIN_S = 2.0  # a worker takes no job while it sends
+_SENT_WITHIN_S = 2.0  # short, since a worker takes no job while it sends spans
 _NEVER_MS = 24 * 3600 * 1000
 
 
@@ -31,11 +31,11 @@ class Span:
     """A unit of work in a trace. This base class records nothing."""
 
     def note(self, facts: SpanAttributes, *, name: str | None = None, failed: str | None = None) -> None:
-        """Add attributes that became known during the span, rename it, or mark it as failed with a reason."""
+        """Add attributes that became known during the span, rename the span, or mark it as failed with a reason."""
 
 
 class Tracer:
-    """Makes spans. This base class records nothing; `on` says whether a tracer records."""
+    """Makes spans. This base class records nothing. `on`: whether a tracer records spans."""
 
     on: ClassVar[bool] = False
 
@@ -72,9 +72,9 @@ def tracer_for(settings: Settings, service: str, *, sends_by_itself: bool) -> Tr
 
 
 class _OtelTracer(Tracer):
-    """Sends spans over OTLP/HTTP by OpenTelemetry's SDK.
+    """Sends spans over OTLP/HTTP with OpenTelemetry's SDK.
 
-    It uses a provider of its own, not the process-wide one, so that other libraries' spans aren't sent.
+    It has its own provider instead of the process-wide provider, so that other libraries' spans aren't sent.
     """
 
     on = True

@@ -1,4 +1,4 @@
-"""Pydantic's validation errors in JSON's terms: pointers and messages. Pydantic's own messages name Python's types."""
+"""Convert Pydantic's validation errors to JSON pointers, and to messages with JSON's types instead of Python's."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,14 @@ from dyno.formatting import did_you_mean
 
 Path = tuple[int | str, ...]
 
-_MOST_GUESSES = 5  # of a document: a body may have 2,000 unknown fields, and each guess takes a fraction of a ms
+_MOST_GUESSES = 5  # per document: a body may have 2,000 unknown fields, and each guess takes a fraction of a ms
 _OBJECT = "Input should be an object"
 _ARRAY = "Input should be an array"
 _STRING = "Input should be a string"
 _TIME = "Input should be a time as in 2026-01-31T12:00:00Z"
 _DURATION = "Input should be a duration as in PT1H30M"
 
-# Pydantic's error type -> the message to use instead. Pydantic's own messages fit for all other types.
+# Pydantic's error type -> the message to use instead. For all other types, Pydantic's own messages are good.
 _MESSAGES: dict[str, str] = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "dataclass_exact_type"), _OBJECT),
     **dict.fromkeys(("dict_type", "frozen_dict_type", "ordered_dict_type", "counter_type", "mapping_type"), _OBJECT),
@@ -44,7 +44,7 @@ _MESSAGES: dict[str, str] = {
 }
 _LENGTHS = ("too_short", "too_long")
 _CHOICES = ("literal_error", "enum")
-# Pydantic's name of a bound -> JSON Schema's, and the words
+# Pydantic's name of a bound -> JSON Schema's name, and the words for messages
 _BOUNDS = {
     "ge": ("minimum", "at least"),
     "gt": ("exclusiveMinimum", "above"),
@@ -53,7 +53,7 @@ _BOUNDS = {
 }
 _OF_VALIDATORS = re.compile(r"^(Value error|Assertion failed), ")
 _LITERAL = re.compile(r"""'(?P<text>[^']*)'|"[^"]*"|\b(?P<word>None|True|False)\b""")
-_PYTHONS_GROUP = re.compile(r"\?P<\w+>")  # JSON's own regular expressions, ECMAScript's, have plain groups
+_PYTHONS_GROUP = re.compile(r"\?P<\w+>")  # JSON Schema has ECMAScript's expressions, with plain groups
 _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
@@ -64,7 +64,7 @@ def pointer(parent: str, key: str | int) -> str:
 
 
 def field_errors(model: type[BaseModel], document: Any, invalid: ValidationError, at: str = "") -> list[FieldError]:
-    """The model's errors, with pointers into the document, which itself is at the pointer `at`.
+    """The model's errors, with pointers into the document. `at`: the pointer to the document itself.
 
     The message about a number out of bounds names the field, the value and the whole range.
     """
@@ -115,7 +115,7 @@ def _called(path: Path) -> str:
 
 
 def _bounds(model: type[BaseModel], path: Path, violated: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All bounds of the number at `path` of which one is `violated`, by Pydantic's names."""
+    """All bounds of the number at `path`, by Pydantic's names. They include the `violated` bound."""
     root = _schema(model)
     for node in _nodes(root, root, path):
         bounds = {name: node[bound] for name, (bound, _) in _BOUNDS.items() if bound in node}
@@ -130,7 +130,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _nodes(root: dict[str, Any], node: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
-    """The schemas of what is at `path` below `node`, one for each alternative."""
+    """The schemas of the value at `path` below `node`, one for each alternative."""
     if "$ref" in node:
         node = root["$defs"][node["$ref"].rpartition("/")[2]]
     for branch in (*node.get("anyOf", ()), *node.get("oneOf", ())):
@@ -166,7 +166,7 @@ def validation_message(error: ErrorDetails) -> str:
 
 
 def _of_length(context: Mapping[str, Any], message: str) -> str:
-    """Pydantic says "List should have at most 2 items after validation, not 5"; name an array or an object instead."""
+    """Replace Python's type in "List should have at most 2 items after validation, not 5" by an array or an object."""
     kind = context.get("field_type", "")
     called = "Object" if kind == "Dictionary" else "Array"
     return message.replace(kind, called, 1).replace(" after validation", "", 1)

@@ -3,13 +3,13 @@
 `WebhookDeliverer` takes due deliveries from the store, a few at once. `WebhookSender` makes one attempt: it looks up
 the name, checks every address, connects only to a checked address, sends, and reads the status.
 
-Signatures follow Standard Webhooks. With one secret for all, a receiver of one API key could forge events for another
-key's receivers. Each key's secret is therefore derived from the deployment's secret, which never leaves the deployment.
-Derived secrets need no storage and are the same in every API process.
+Signatures follow Standard Webhooks. If all keys shared a secret, a receiver of one API key could forge events for
+another key's receivers. So each key's secret is derived from the deployment's secret, which never leaves the
+deployment. Derived secrets need no storage and are the same in every API process.
 
-A name lookup blocks a thread that can't be stopped, for as long as the name server takes. `Lookups` therefore limits
-these threads, in all and per API key, and counts each until its lookup returns. They are daemon threads, so they don't
-keep the process from exiting.
+A name lookup blocks its thread until the name server responds, and the thread can't be stopped. `Lookups` therefore
+limits these threads, in all and per API key, and counts a thread until its lookup returns. They are daemon threads, so
+they don't keep the process from exiting.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _PURPOSE = "dyno webhooks of "
 
 
 def owner_secret(deployment: SecretStr, owner: str | None) -> str:
-    """The secret of the owner's receivers. None is the owner of jobs that were submitted without a key."""
+    """The secret for the owner's receivers. `owner`: None for jobs that were submitted without a key."""
     key = base64.b64decode(deployment.get_secret_value().removeprefix(SECRET_PREFIX))
     derived = hmac.digest(key, f"{_PURPOSE}{owner or ''}".encode(), "sha256")
     return SECRET_PREFIX + base64.b64encode(derived).decode()
@@ -59,7 +59,7 @@ def signature_headers(secret: str, message_id: str, at_s: float, text: str) -> M
     return {"webhook-id": message_id, "webhook-timestamp": str(int(at_s)), "webhook-signature": signature}
 
 
-MAX_LOOKUPS = 64  # twice as many as attempts, since a thread that hangs outlives its attempt
+MAX_LOOKUPS = 64  # twice the number of attempts, since a thread that hangs outlives its attempt
 MAX_LOOKUPS_PER_OWNER = 16
 
 Addresses = Sequence[str]
@@ -128,14 +128,14 @@ def _run(look_up: Callable[[], Addresses], report: Callable[[Addresses | Excepti
 
 MAX_ADDRESSES = 4  # of one name, tried in turn until one accepts the connection
 CONNECT_WITHIN_S = 5.0
-LOOKUP_S = 0.5  # until a name counts as unusable, whatever the reason; longer than most lookups
+LOOKUP_S = 0.5  # time to report an unusable name, whatever the reason; longer than most lookups
 _DETAIL = 200
 
 Resolve = Callable[[str, int, str], Awaitable[Sequence[str]]]  # of a host and a port, for an owner
 
 
 class WebhookSender:
-    """Makes one attempt. It uses no proxy, follows no redirect, and reads only the status of the response."""
+    """Makes one attempt per call. It uses no proxy, follows no redirect, and reads only the response's status."""
 
     def __init__(self, settings: Settings, resolve: Resolve | None = None) -> None:
         self._allowed, self._within_s = settings.webhook_allowed_hosts, settings.webhook_timeout_s
@@ -167,9 +167,9 @@ class WebhookSender:
         return Outcome.DELIVERED, status_code, None
 
     async def _addresses(self, receiver: WebhookUrl, owner: str) -> Sequence[str]:
-        """The receiver's addresses. Raises OSError unless all may be called.
+        """The receiver's addresses. Raises OSError unless Dyno may call all of them.
 
-        A caller must not learn from the error, or from its time, which names exist inside the operator's network.
+        Neither the error nor its delay may tell a caller which names exist inside the operator's network.
         """
         if receiver.is_allowed(self._allowed):
             return await self._resolve(receiver.host, receiver.port, owner)
@@ -224,13 +224,13 @@ class WebhookSender:
 MAX_ATTEMPTS_AT_ONCE = 32
 MAX_ATTEMPTS_PER_OWNER = 8  # so that an API key with many slow receivers leaves places for other keys
 MAX_ATTEMPTS_PER_RECEIVER = 4  # so that a slow receiver leaves places for other receivers
-JITTER = 0.1  # so that deliveries that failed together aren't retried together
+JITTER = 0.1  # so that deliveries that failed at the same time aren't retried at the same time
 GONE = 410
 _OWN_FAULT = "Dyno could not make this attempt; see its log"
 
 
 class WebhookDeliverer:
-    """Delivers until it is cancelled. Another deliverer retries the attempts in progress then, as after a crash."""
+    """Delivers until it is canceled. Another deliverer then retries the attempts in progress, as after a crash."""
 
     def __init__(self, client: PipeliningRedis, settings: Settings, secret: SecretStr, sender: WebhookSender) -> None:
         self._settings, self._secret, self._sender = settings, secret, sender
@@ -256,7 +256,7 @@ class WebhookDeliverer:
                 busy = _at_limit(self._running, MAX_ATTEMPTS_PER_RECEIVER)
                 greedy = [
                     owner for owner in _at_limit(self._of_owners, MAX_ATTEMPTS_PER_OWNER) if owner
-                ]  # no limit for jobs without an owner
+                ]  # jobs without an owner have no such limit
                 leased = await self._outbox.take(receivers=busy, owners=greedy)
                 if leased is None:
                     break
@@ -284,7 +284,7 @@ class WebhookDeliverer:
             self._freed.set()
 
     async def _make(self, leased: LeasedDelivery) -> Ended:
-        """Send, and turn unexpected errors into an outcome, so that the next attempt waits for its pause."""
+        """Send the event. Converts unexpected errors to an outcome, so that the next attempt follows after a pause."""
         began_s = time.monotonic()
         try:
             return await self._send(leased)

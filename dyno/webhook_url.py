@@ -50,12 +50,12 @@ class WebhookUrl(NamedTuple):
         return full.rpartition(":")[0] if self.port == _PORTS[self.scheme] else full
 
     def is_allowed(self, allowed: Collection[str]) -> bool:
-        """Whether `allowed`, the hosts that may be private and without TLS, has this host, with its port or without."""
+        """Whether `allowed` has this host, with or without its port. Allowed hosts may be private and without TLS."""
         return bool({self.host, _with_port(self.host, self.port)} & set(allowed))
 
 
 def parse_webhook_url(url: str) -> WebhookUrl:
-    """Raises ValueError, whose text is for the caller."""
+    """Parse a webhook's URL. Raises ValueError with a message for the caller."""
     match = _URL.fullmatch(url)
     if match is None or len(url) > MAX_URL_CHARACTERS:
         raise ValueError(
@@ -100,7 +100,7 @@ def _with_port(host: str, port: int) -> str:
 
 
 def reject_reason(receiver: WebhookUrl, allowed: Collection[str]) -> str | None:
-    """Why Dyno must not call the receiver, as far as known before the name lookup, or None."""
+    """Why Dyno must not call the receiver, as far as the URL itself shows; None if there is no reason."""
     if receiver.is_allowed(allowed):
         return None
     if receiver.scheme != "https":
@@ -113,8 +113,8 @@ def reject_reason(receiver: WebhookUrl, allowed: Collection[str]) -> str | None:
 
 
 def is_public_address(address: str) -> bool:
-    """Whether the address is public: not private, loopback, link-local, shared, multicast or reserved, even if wrapped
-    in an IPv6 address."""
+    """Whether the address is public: not private, loopback, link-local, shared, multicast or reserved. An IPv4 address
+    inside an IPv6 address is checked too."""
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
         inside = ip.ipv4_mapped or ip.sixtofour or (IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None)
@@ -128,7 +128,7 @@ def is_public_address(address: str) -> bool:
 
 
 def _ip_literal(host: str) -> str | None:
-    """The address if the host is a literal in any notation: the system reads 127.1 and 0x7f000001 as 127.0.0.1."""
+    """The address if the host is an address in any notation, else None. 127.1 and 0x7f000001 are 127.0.0.1."""
     with contextlib.suppress(OSError):
         return socket.inet_ntoa(socket.inet_aton(host))
     with contextlib.suppress(ValueError):

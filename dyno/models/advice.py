@@ -1,4 +1,4 @@
-"""Advice: which device of the fleet does most work per second, per joule and per unit of currency, by the results."""
+"""Advice: which device of the fleet does the most work per second, joule or unit of currency, according to results."""
 
 from typing import Literal
 
@@ -22,10 +22,10 @@ class AdviceFigure(Stored):
 
 
 class AdviceRow(Stored):
-    """A device and the result that its figures rest on: the newest comparable one that isn't untrusted.
+    """A device and the result that its figures come from: its newest comparable result that isn't untrusted.
 
-    `fixed_s` is what a run needs before its first sample; see docs/method.md. Figures are null without energy, a
-    price or such a time.
+    `fixed_s` is the time of a run before its first sample; see docs/method.md. `per_joule` is null without an energy,
+    `per_currency` without a price, and `fixed_s` if the time is unknown.
     """
 
     device: str
@@ -44,7 +44,7 @@ class AdviceRow(Stored):
 
 
 class RankedDevice(Stored):
-    """`ratio` says how many times as good as the first device this one is; null for the first."""
+    """`ratio` says how many times as good as the first device this device is; null for the first device."""
 
     device: str
     ratio: Ratio | None
@@ -53,8 +53,8 @@ class RankedDevice(Stored):
 class AdviceRanking(Stored):
     """The devices by one criterion, the best first.
 
-    `best` has the first device and those that can't be told apart from it: their ratio to it has an interval, and isn't
-    SLOWER. A device whose ratio has no interval is ranked by its value alone.
+    `best` has the first device and all devices whose difference from it isn't proven: their ratio to it has an interval
+    and isn't SLOWER. A device whose ratio has no interval is ranked by its value alone.
     """
 
     by: Criterion
@@ -68,10 +68,10 @@ class AdviceRanking(Stored):
 
 
 class Crossover(Stored):
-    """`faster` needs less time for each unit of work, but more before the first: from `amount` on it is done first.
+    """The amount of work from which `faster` finishes first: it needs less time per unit, but more before the first.
 
-    `amount` is 0 if `faster` needed no more time before, and `high` is 0 if that is proven. `amount` is null with a
-    `reason` if it isn't known.
+    `amount` is 0 if `faster` also needed no more time before the first unit, and `high` is 0 if the measurements prove
+    this. `amount` is null, with a `reason`, if it is unknown.
     """
 
     faster: str
@@ -84,7 +84,7 @@ class Crossover(Stored):
 
 
 class NotRanked(Stored):
-    """A device without a comparable result. `run` is a command that measures it, if a run is what is missing."""
+    """A device without a comparable result. `run` is a command that measures the device, if it only lacks a run."""
 
     device: str
     reason: str
@@ -92,9 +92,9 @@ class NotRanked(Stored):
 
 
 class Advice(Stored):
-    """Which device to choose for a workload with these params, by the results of the devices that are up.
+    """Which device to choose for a workload with these params, according to the results of live devices.
 
-    `results_read` results of the workload were looked at, the newest first; `has_more`: there are older ones.
+    `results_read`: how many results of the workload were read, newest first. `has_more`: there are older results.
     """
 
     workload: str

@@ -41,8 +41,8 @@ _IMPLIED = {scope: tuple(Scope)[: place + 1] for place, scope in enumerate(Scope
 
 
 class Limits(Model):
-    """Limits of one key. Null means the service's default for `queued_jobs`, `stored_jobs` and `expires_in_s`,
-    else unlimited."""
+    """Limits of one key. For `queued_jobs`, `stored_jobs` and `expires_in_s`, null means the service's default; for the
+    other fields, it means no limit."""
 
     queued_jobs: Limit | None = Field(
         None, description="Maximum number of the key's queued jobs; by default a quarter of the service's maximum"
@@ -53,7 +53,7 @@ class Limits(Model):
     requests_per_s: Limit | None = Field(None, description="Requests per second, and the largest burst")
     stored_jobs: Limit | None = Field(
         None,
-        description="Maximum number of the key's done jobs, imported ones too; beyond, Dyno deletes its first ones",
+        description="Maximum number of the key's done jobs, with imported ones. Above it, Dyno deletes the oldest",
     )
     expires_in_s: Annotated[int, Field(ge=MIN_EXPIRES_IN_S, le=MAX_EXPIRES_IN_S)] | None = Field(
         None, description="Maximum `expires_in_s` of the key's jobs: how long their results are kept"
@@ -73,8 +73,8 @@ class NewKey(Model):
     )
     expires_in_s: Limit | None = Field(
         None,
-        description="Time until the key expires: the service then refuses it. Null: the key doesn't expire. "
-        "`limits.expires_in_s` is about the results of the key's jobs",
+        description="Time until the key expires, so that the service refuses it. Null: the key doesn't expire. "
+        "`limits.expires_in_s` limits how long the results of the key's jobs are kept",
     )
 
 
@@ -89,7 +89,7 @@ class ApiKey(Stored):
     high_priority: bool = Field(description="Whether the key may submit jobs of priority `high`")
     created_at: AwareDatetime
     expires_at: AwareDatetime | None = Field(
-        None, description="From then on the service refuses the key; null if it doesn't expire"
+        None, description="The time from which the service refuses the key; null if the key doesn't expire"
     )
     last_used_at: AwareDatetime | None = Field(None, description="To the minute; null if never")
     revoked_at: AwareDatetime | None = None
@@ -119,9 +119,9 @@ class KeyList(Stored):
 
 
 class Viewer(NamedTuple):
-    """The owner of new jobs, the jobs that are visible, and what new jobs may ask for.
+    """The owner of new jobs, which jobs it may see, and which priority and storage time its jobs may request.
 
-    The default has no owner, sees all jobs and may ask for everything. `expires_in_s`: see `Limits`.
+    The default has no owner, sees all jobs and may request everything. `expires_in_s`: see `Limits`.
     """
 
     owner: str | None = None

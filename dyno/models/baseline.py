@@ -1,4 +1,4 @@
-"""Baselines: named figures or limits that later jobs are held against. The outcome is in `dyno.models.job`."""
+"""Baselines: named figures or limits that later jobs are compared with. The outcome is in `dyno.models.job`."""
 
 from typing import Annotated, Literal, Self
 
@@ -18,7 +18,7 @@ class NewBaseline(Model):
 
     job: JobId = Field(description="A job that succeeded")
     metric: MetricName | None = Field(None, description="Null selects the result's first metric, the headline")
-    margin: Margin = Field(BASELINE_MARGIN, description="A job fails if it is slower than 1 / (1 + margin) times")
+    margin: Margin = Field(BASELINE_MARGIN, description="A job fails if its ratio is certainly below 1 / (1 + margin)")
 
 
 class NewLimit(Model):
@@ -36,7 +36,7 @@ class NewLimit(Model):
 
 
 class BaselineFigure(Stored):
-    """A copy of a job's figure, and of what it depends on. `low` and `high` bound Student's t interval."""
+    """A copy of a job's figure, and of all that it depends on. `low` and `high` bound Student's t interval."""
 
     value: float
     low: float | None = None
@@ -44,23 +44,23 @@ class BaselineFigure(Stored):
     by_run: list[float] = Field(description="One figure per run, in order")
     verdict: Verdict
     finished_at: AwareDatetime | None = None
-    params: dict[str, JsonValue] = Field(description="All params as they ran")
+    params: dict[str, JsonValue] = Field(description="All params, with the values that the job used")
     circumstances: dict[str, JsonValue] = Field(
-        description="What else the figure depends on, by JSON pointer: framework, device, versions"
+        description="All else that the figure depends on, by JSON pointer: framework, device, versions"
     )
     peer: Peer = Field(description="The job's headline figure, with its hardware, clock and the scatter of its runs")
     series: str | None = Field(
-        description="The series of the headline figure; null if the baseline's metric doesn't scatter as that does"
+        description="The series of the headline figure; null if the baseline's metric scatters in another way"
     )
     level_since: str | None = Field(
         None,
-        description="The job that was proven to differ from its baseline and was saved in its place, if this figure is "
-        "of that job or replaced it. Results before it are no scatter of this level",
+        description="The last job that provably differed from the saved baseline and was saved in its place. Results "
+        "before that job aren't used to estimate how much jobs at this figure's level differ",
     )
 
 
 class Baseline(Stored):
-    """A figure or a limit under a name. `unit` and `better` are null for a limit, which any unit may have."""
+    """A figure or a limit under a name. `unit` and `better` are null for a limit, which has no unit of its own."""
 
     name: str
     metric: str

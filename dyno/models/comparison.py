@@ -32,7 +32,7 @@ class CompareHow(Model):
     metric: MetricName | None = Field(
         None,
         description="A metric that all results have. Null selects the first that can be compared, usually the "
-        "workload's headline",
+        "workload's headline metric",
     )
     margin: Margin = Field(MARGIN, description="Ratios from 1 / (1 + margin) to 1 + margin count as the same")
     confidence: Confidence = Field(CONFIDENCE, description="The confidence level of every interval")
@@ -70,15 +70,15 @@ class CompareResults(CompareHow):
 
 
 class CompareSpecs(CompareHow):
-    """Two specs to run in turns on one device, as one job. The job takes its device, timeout etc. from the first."""
+    """Two specs to run in turns on one device, as one job. The job has the device, timeout etc. of the first spec."""
 
     specs: Annotated[list[dict[str, JsonValue]], Field(min_length=2, max_length=2)] = Field(
         description="As for POST /v1/jobs. The second may omit fields that must be the same for both"
     )
     pairs: Pairs = Field(
-        PAIRS, description="Runs of each spec, in fresh processes. Even, so that each spec goes first equally often"
+        PAIRS, description="Number of runs of each spec; even, so that each spec goes first in half of the rounds"
     )
-    control: bool = Field(True, description="Run the first spec twice in every round, to show the noise as a ratio")
+    control: bool = Field(True, description="Run the first spec twice in every round, to measure the noise as a ratio")
 
 
 class Ratio(Stored):
@@ -93,7 +93,7 @@ class Ratio(Stored):
     value: float | None
     as_measured: float | None = Field(
         None,
-        description="The ratio of the values as they were measured. It differs from `value` if that is at one clock",
+        description="The ratio of the measured values. It differs from `value` if that is adjusted to one clock",
     )
     low: float | None = None
     high: float | None = None
@@ -102,8 +102,8 @@ class Ratio(Stored):
     more_runs: int | None = Field(
         None,
         description="For INCONCLUSIVE: about how many more runs of each result would give another verdict with a "
-        "probability of 80 %, at this ratio and scatter; in a sweep with rounds, how many more rounds. Null if the "
-        "scatter is unknown, or for more than a million",
+        "probability of 80 %, if ratio and scatter stay as they are. In a sweep with rounds, it counts rounds. Null if "
+        "the scatter is unknown or the number is above a million",
     )
     reason: str | None = None
 
@@ -113,7 +113,7 @@ class Compared(Stored):
 
     job: str
     arm: Literal["first", "second"] | None = Field(
-        None, description="Which of two specs that ran in turns; null for other jobs"
+        None, description="Which of the job's two specs, if they ran in turns; null for other jobs"
     )
     value: float | None
     low: float | None = None
@@ -122,9 +122,9 @@ class Compared(Stored):
     clock_hz: float | None = Field(None, description="The device's clock, the mean over the runs; null if unknown")
     adjusted_value: float | None = Field(
         None,
-        description="The value at the clock of the base, which the ratio uses. Null without an adjustment: for other "
-        "work or hardware, another way to do it, GPUs and TPUs, clocks that are unknown or differ by more than 10 %, "
-        "and specs that ran in turns",
+        description="The value adjusted to the clock of the base, which the ratio uses. Null without an adjustment: if "
+        "work, hardware or method differs, for GPUs and TPUs, if a clock is unknown, if clocks differ by more than "
+        "10 %, and for specs that ran in turns",
     )
     ratio: Ratio | None = None
     verdict: Verdict
@@ -139,7 +139,7 @@ class Compared(Stored):
 
 
 class Difference(Stored):
-    """A field that differs between the results. `values` has one per result, in order; null if a result lacks it."""
+    """A field that differs between the results. `values` has the value in each result, in order; null if missing."""
 
     field: str = Field(description='A JSON pointer: "/framework", "/environment/packages/jax"')
     values: list[JsonValue]
@@ -155,11 +155,11 @@ class ComparisonUrls(Stored):
 class Comparison(Stored):
     """Two or more results, compared by one metric. Ratios aren't corrected for multiple comparisons.
 
-    With `same_work`, a ratio is a change of speed. Otherwise it is of different work in the same unit, such as FLOP/s.
-    `not_compared` lists the metrics that all results have but that depend on the amount of work, which differs.
+    With `same_work`, a ratio is a change of speed. Otherwise it compares different work in the same unit, such as
+    FLOP/s. `not_compared` lists metrics that all results have, but that depend on the amount of work, which differs.
 
-    `kind` says how the runs were made. `results` are from separate jobs, so the ratios include changes on the machines
-    between the jobs. The runs of an `interleaved` comparison took turns, and each ratio is of neighbouring runs.
+    `kind` says how the runs were made. `results` means separate jobs, so the ratios include changes on the machines
+    between the jobs. `interleaved` means that the runs took turns, so each ratio compares neighbouring runs.
     """
 
     id: str
@@ -167,7 +167,7 @@ class Comparison(Stored):
     status: Literal["done"] = "done"
     job: str | None = Field(None, description="The job that ran both specs of an interleaved comparison")
     created_at: AwareDatetime
-    workload: str = Field(description="That of the base")
+    workload: str = Field(description="The workload of the base")
     metric: str
     unit: str
     better: Literal["higher", "lower"]
@@ -180,7 +180,7 @@ class Comparison(Stored):
     verdict: Verdict = Field(description="The lowest verdict of the results")
     results: list[Compared]
     control: Ratio | None = Field(
-        None, description="The first spec against itself, run in the same rounds: the noise as a ratio"
+        None, description="The first spec compared with itself, from runs in the same rounds: the noise as a ratio"
     )
     differences: list[Difference] = Field(description="Every field that differs and may explain the ratios")
     warnings: list[ResultWarning]
@@ -191,7 +191,7 @@ class Comparison(Stored):
 
 
 class UnfinishedComparison(Stored):
-    """A comparison of two specs whose job waits, runs, or ended without a comparison; then `failure` says why."""
+    """A comparison of two specs whose job waits, runs, or ended without a comparison (`failure` then says why)."""
 
     id: str
     kind: Literal["interleaved"] = "interleaved"
@@ -211,7 +211,7 @@ _NAMING = ("/workload", "/framework", "/replicas", "/device/model")
 
 
 def result_names(answer: Comparison) -> list[str]:
-    """What tells the results apart: the differing params, framework and so on; else their jobs."""
+    """Names that differ: made of the differing params, framework and so on, or else the ids of the jobs."""
     parts: list[list[str]] = [[] for _ in answer.results]
     fields = {difference.field for difference in answer.differences}
     for difference in answer.differences:

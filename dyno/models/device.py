@@ -23,9 +23,9 @@ class Device(Stored):
     id: str
     kind: DeviceKind
     model: str
-    name: str | None = None  # for people, if `model` is the identity of a processor
+    name: str | None = None  # a readable name, if `model` is the identity of a processor
     host: str
-    cores: list[int] = []  # host cores a runner is pinned to
+    cores: list[int] = []  # host cores that a runner is pinned to
     memory_bytes: int
     last_cache_bytes: int | None = None
     isa: list[str] = []
@@ -33,7 +33,7 @@ class Device(Stored):
     memory_bandwidth: PeakFigure | None = None  # bytes/s, of all units together
     frameworks: dict[str, str] = {}  # installed: name -> version
     emulated: bool = False
-    uuids: list[str] = []  # of the GPUs, or of the slice (MIG): runners see no other
+    uuids: list[str] = []  # of the GPUs, or of the slice (MIG): runners see no other devices
     units: int = 1  # maximum replicas: cores of a TPU board, GPUs, or virtual devices on a CPU
     started_with: Literal["fork", "spawn"] | None = None
     started_with_reason: str | None = None
@@ -45,7 +45,7 @@ class Device(Stored):
 
     @property
     def called(self) -> str:
-        """What people call it."""
+        """The device's readable name."""
         return self.name or self.model
 
     @property
@@ -58,12 +58,12 @@ ANY = "any"
 
 
 def model_slug(model: str) -> str:
-    """A device model as part of a queue's name: lower case, with one dash for each run of other characters."""
+    """A device model as part of a queue's name: in lower case, other characters than letters and digits as one dash."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 
 def device_class(selector: DeviceSelector) -> str:
-    """The devices that may run the job: "any", "cpu", "cpu/<model-slug>", "cpu:0-1", "cpu:0-1@host".
+    """The class of devices that may run the job: "any", "cpu", "cpu/<model-slug>", "cpu:0-1", "cpu:0-1@host".
 
     The most specific field wins: id, then model, then kind. A model without a kind gives "any/<model-slug>".
     """

@@ -49,10 +49,10 @@ class MetricEvent(_EventOfJob):
 
 
 class PartialMetricEvent(_EventOfJob):
-    """A figure of the first `run` runs, sent after each run but the last. The result's own figure follows as `metric`.
+    """A figure over the first `run` runs, sent after each run except the last. Later, `metric` has the final figure.
 
-    `runs`: the maximum number of runs. Of two specs that run in turns, `arm` is the one that the figure is of. Once the
-    job is done, these events are no longer sent.
+    `runs`: the maximum number of runs. If two specs run in turns, `arm` says whose figure it is. Once the job is done,
+    these events are no longer sent.
     """
 
     kind: Annotated[Literal["partial_metric"], Field(exclude=True)] = "partial_metric"

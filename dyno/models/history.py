@@ -25,22 +25,22 @@ class HistoryPoint(Stored):
     clock_hz: float | None = None
     adjusted_value: float | None = Field(
         None,
-        description="The value at the series' `clock_hz`; null if the point's clock is unknown or more than 10 % away, "
-        "and on any device but a CPU. Changes are those of this value, and of `value` where it is null. "
-        "Where the clock itself changed by more than 10 %, the value is at the clock of its stretch of time, so that a "
-        "device that is slow because its clock is low remains slow",
+        description="The value adjusted to the series' `clock_hz`; null if the point's clock is unknown or differs by "
+        "more than 10 %, and on devices other than CPUs. Changes are searched in this value, or in `value` if it is "
+        "null. If the clock itself changed by more than 10 %, the value is adjusted only to the clock of its own "
+        "period, so that a device that is slow because of a low clock remains slow",
     )
     counted: bool = Field(
-        description="Whether changes and levels count the point. Results that are `untrusted`, emulated or the rerun "
-        "of an alarm, and values that aren't above zero, are only shown"
+        description="Whether changes and levels use the point. Results that are `untrusted`, emulated or the rerun of "
+        "an alarm, and values that aren't above zero, are shown but not used"
     )
 
 
 class HistoryContext(Stored):
     """A software environment of the series. Changes are searched within the points of one context.
 
-    `ratio` compares its first level with the last one of the context before, at most ten counted points of each. Above
-    1 is better.
+    `ratio` compares the first level of this context with the last level of the context before, over at most ten counted
+    points of each. Above 1 is better.
     """
 
     context_id: str | None
@@ -48,8 +48,8 @@ class HistoryContext(Stored):
     job: str = Field(description="The job of its first point")
     points: int
     differences: list[Difference] = Field(
-        description="Fields of the environment, with their values in the context before and in this one, at most 20; "
-        "empty for the first context"
+        description="Fields of the environment that differ, at most 20, with their values in the context before and in "
+        "this one; empty for the first context"
     )
     ratio: float | None = None
     low: float | None = None
@@ -59,8 +59,8 @@ class HistoryContext(Stored):
 class HistoryChange(Stored):
     """A change point: the level of the values changes at `job`.
 
-    `ratio` is the new level over the old one, with its 95 % interval; above 1 is better, for every metric. `z` is the
-    significance as a standard normal deviate. `before` and `after`: the number of points of both levels.
+    `ratio` compares the new level with the old one, with a 95 % interval; above 1 is better, for every metric. `z` is
+    the significance as a standard normal deviate. `before` and `after`: the number of points of each level.
     """
 
     time: AwareDatetime
@@ -75,10 +75,10 @@ class HistoryChange(Stored):
 
 
 class ClassBand(Stored):
-    """The device against others of its class: the same spec on the same `hardware_id`.
+    """The device compared with others of its class, which ran the same spec and have the same `hardware_id`.
 
-    `value` is the median of the device's last ten counted points, as they are, at their own clocks. `low` to `high`
-    holds the next device of this class with a probability of 99 %, as for METRIC_OUT_OF_BAND.
+    `value` is the median of the device's last ten counted points, not adjusted to one clock. The next device of this
+    class will be between `low` and `high` with a probability of 99 %, as for METRIC_OUT_OF_BAND.
     """
 
     devices: int = Field(description="Number of other devices")
@@ -94,9 +94,9 @@ class ResultSeries(Stored):
     """The results of one spec on one device over time, oldest first.
 
     `spec_id` is the same for the same work: workload, effective params, framework, replicas, precision and method. For
-    a metric that is sampled, params that don't change what a sample times are left out. `hardware_id` is the same for
-    equal devices; each device has a series of its own, since equal devices differ by 8 % on average. `owner` is the key
-    of the jobs.
+    a sampled metric, it ignores params that don't change the work of one sample. `hardware_id` is the same for equal
+    devices. Each device has a series of its own, since equal devices differ by 8 % on average. `owner` is the key that
+    owns the jobs.
     """
 
     series_id: str
@@ -113,7 +113,7 @@ class ResultSeries(Stored):
     metric: str
     headline: bool = Field(
         True,
-        description="Whether it is the headline metric, the first with a figure of each run. No other raises alarms",
+        description="Whether it is the headline metric, the first with a figure of each run. Others raise no alarms",
     )
     unit: str
     better: Literal["higher", "lower"]
@@ -125,7 +125,7 @@ class ResultSeries(Stored):
 
 
 class AlarmRecord(Stored):
-    """What is stored of an alarm; the rest follows from the results."""
+    """The stored part of an alarm; the rest is computed from the results."""
 
     rerun: str | None = None
     acknowledged_at: AwareDatetime | None = None
@@ -138,11 +138,11 @@ AlarmState = Literal["new", "confirmed", "not_confirmed", "acknowledged"]
 class Alarm(HistoryChange):
     """A change of the headline metric by more than 5 %, with a `z` above 6.
 
-    Where each result resembles the one before as recorded (an autocorrelation of 0.44) and they deviate by 4 %, a
-    series raises 0.06 to 0.25 false alarms a year; with 0.8, about 4.
+    If each result resembles the one before as in recorded series (autocorrelation 0.44) and results deviate by 4 %, a
+    series raises 0.06 to 0.25 false alarms a year; with an autocorrelation of 0.8, about 4.
 
-    `state`: `new` until the rerun of its job has a result; then `confirmed` if that is nearer to the level after the
-    change than to the one before, else `not_confirmed`; `acknowledged` once a client has acknowledged it.
+    `state`: `new` until the rerun of its job has a result. Then `confirmed` if that result is nearer to the level after
+    the change than to the level before, else `not_confirmed`. `acknowledged` once a client has acknowledged the alarm.
     """
 
     id: str

@@ -24,10 +24,10 @@ class WorkloadEntry(Stored):
 
     name: str
     description: str
-    frameworks: list[str] = Field(description="Frameworks that can run it, whether installed or not")
-    trains: bool = Field(description="Whether it trains a model. Results then have `training`")
+    frameworks: list[str] = Field(description="Frameworks that can run the workload, installed or not")
+    trains: bool = Field(description="Whether it trains a model. Its results then have `training`")
     replicable: bool = Field(description="Whether `replicas` above 1 copies the model to several devices")
-    datasets: list[str] = Field(description="Data sets that it can run on. Empty if it needs none")
+    datasets: list[str] = Field(description="Data sets that it can run on. Empty if it needs no data set")
     params: dict[str, Any] = Field(description="JSON Schema of `params`, with defaults")
     metrics: list[WorkloadMetric]
     references: list[Reference] = Field(description="Published figures and their caveats")
@@ -59,8 +59,8 @@ WorkerState = Literal["starting", "idle", "busy", "draining"]
 class WorkerRecord(Stored):
     """One worker process. `device` is the full id; `last_heartbeat` is the time of the last report by Redis' clock.
 
-    `held_by`: another process uses the device while jobs wait for it, or a runner that hangs. The worker is then `busy`
-    without a job.
+    `held_by`: the other process, or the hanging runner, that uses the device while jobs wait for it. The worker is then
+    `busy` without a job.
     """
 
     id: str
@@ -77,7 +77,7 @@ class WorkerRecord(Stored):
 
 
 class DeviceStatus(Device):
-    """A device and the state of its worker. `queue_length` counts all jobs in its queues, even jobs that don't fit it.
+    """A device and the state of its worker. `queue_length` counts all jobs in its queues, even those that don't fit.
 
     `cordoned`: the device finishes its current job and takes no new ones. `held_by`: as in the worker's record.
     """
@@ -87,8 +87,8 @@ class DeviceStatus(Device):
     cordoned: bool = False
     cordon_reason: str | None = Field(
         None,
-        description="Why Dyno itself has cordoned the device: a runner hangs and still uses it. The cordon ends with "
-        "that process. Null for the cordon of an operator",
+        description="Why Dyno itself has cordoned the device: a runner hangs and still uses the device. The cordon "
+        "ends when that process ends. Null for an operator's cordon",
     )
     queue_length: int
     worker: str

@@ -25,8 +25,8 @@ _last = 0
 def new_ulid(now_s: float | None = None) -> str:
     """48 bits of milliseconds, 80 random bits, in Crockford's base 32.
 
-    now_s: seconds since 1970; None uses the system's clock. Within a millisecond, each id of a process is the last one
-    plus one, like the specification's monotonic ids, so lists keep the order of creation.
+    now_s: seconds since 1970; None uses the system's clock. Within a millisecond, a process increments its last id by
+    one, like the specification's monotonic ids, so lists keep the order of creation.
     """
     global _last
     millis = int((time.time() if now_s is None else now_s) * 1000)
@@ -37,7 +37,7 @@ def new_ulid(now_s: float | None = None) -> str:
 
 SCHEMA = 1  # a new schema needs a new version, whose devices have their own profiles (dyno/store/placement.py)
 MAX_ATTEMPTS = 2
-MAX_HAND_BACKS = 10  # of a job by workers that shut down, before they count as attempts
+MAX_HAND_BACKS = 10  # of a job by workers that shut down; each further hand-back counts as an attempt
 
 
 class Status(StrEnum):
@@ -51,12 +51,12 @@ class Status(StrEnum):
 
 
 class Event(StrEnum):
-    """What can happen to a job. Each event is one Lua script, or one outcome of it."""
+    """What can happen to a job. Each event is one Lua script, or one outcome of a script."""
 
     SUBMIT = "submit"  # submit.lua
     IMPORT = "import"  # import.lua: the job ran in another Dyno
     CLAIM = "claim"  # claim.lua
-    PASS_OVER = "pass_over"  # claim.lua: the worker doesn't know the job's schema, or waits for its own device
+    PASS_OVER = "pass_over"  # claim.lua: the worker doesn't know the job's schema, or its device is in use
     HEARTBEAT = "heartbeat"  # heartbeat.lua: extends the lease, carries progress
     SUCCEED = "succeed"  # finish.lua
     FAIL = "fail"  # finish.lua
@@ -118,12 +118,12 @@ class Failure(Stored, serialize_by_alias=True, validate_by_name=True):
 
 
 class Progress(Stored):
-    """The progress of a running job, or the last progress of a done one. `fraction` is 0 to 1 over all runs.
+    """The progress of a running job, or the last progress of a done job. `fraction` is 0 to 1 over all runs.
 
-    `eta_s` is the remaining time, by earlier jobs of this kind and by the runs so far; null below 5 % if there are no
-    such jobs. It goes down between two reports, without a new version. `elapsed_s` is the time since a device took the
-    job, as of the report. A done job has `fraction` 1 and `eta_s` 0, however it ended; its other fields say how far it
-    came.
+    `eta_s` is the remaining time, estimated from earlier jobs of this kind and from the runs so far; null below 5 % if
+    there are no such jobs. It decreases between two reports, without a new version. `elapsed_s` is the time from the
+    claim of the job to the report. A done job has `fraction` 1 and `eta_s` 0, however it ended; its other fields say
+    how far it came.
     """
 
     phase: str
@@ -153,7 +153,7 @@ class WorkerRef(Stored):
 class Holder(Stored):
     """The process that uses a device while a worker on the same host waits for it.
 
-    `command` and `job` (the job that it runs) are null if the device's lock file doesn't name them.
+    `command` and `job` (the job that the process runs) are null if the device's lock file doesn't name them.
     """
 
     device: str = Field(description="The waiting worker's device, with its host")
@@ -162,8 +162,8 @@ class Holder(Stored):
     job: str | None = None
     hung: bool = Field(
         False,
-        description="Whether it is a runner that still has the device a minute after its attempt ended, such as one "
-        "that hangs in the kernel. The device is then cordoned until the process ends",
+        description="Whether the process is a runner that still has the device a minute after its attempt ended, for "
+        "example because it hangs in the kernel. The device is then cordoned until the process ends",
     )
 
     def __str__(self) -> str:
@@ -176,9 +176,9 @@ class Holder(Stored):
 class QueuePlace(Stored):
     """Where a queued job waits: `position` jobs are before it. Computed on read, so it doesn't change the version.
 
-    `passed_over`: a device of the queue was free in the last minute, but the job doesn't fit it. Jobs behind it may go
-    first. `held_by`: a worker would run the job now, but a process of another Dyno uses the worker's device;
-    `status_reason` is then `device_busy`.
+    `passed_over`: a device of the queue was free in the last minute, but the job doesn't fit it. Later jobs may go
+    first. `held_by`: a worker would run the job now, but this process uses the worker's device; `status_reason` is then
+    `device_busy`.
     """
 
     name: str
@@ -187,9 +187,9 @@ class QueuePlace(Stored):
     eta_s: float | None = Field(
         None,
         description="Estimated seconds until a device takes the job, at most one second old. The estimate uses the "
-        "progress of the running jobs, and the times of earlier jobs on such devices for all jobs ahead in the queues "
-        "that these devices serve: jobs of equal params and settings, or else of the same workload. Null if no equal "
-        "job and fewer than 3 of the workload have succeeded, if no device takes the job now, or once it runs.",
+        "progress of the running jobs. For each job ahead in the queues of the same devices, it uses the durations of "
+        "earlier jobs on such devices: jobs of equal params and settings, or else of the same workload. Null if no "
+        "equal job and fewer than 3 of the workload have succeeded, if no device takes the job now, or once it runs.",
     )
     held_by: Holder | None = None
 
@@ -211,12 +211,12 @@ class BaselineDifference(Stored):
 
 
 class BaselineOutcome(Stored):
-    """A result, held against a baseline.
+    """A result compared with a baseline.
 
-    `ratio` says how many times as good as the baseline the result is, at the clock of the baseline's job if the clocks
-    of a CPU differ by at most 10 %. `low` and `high` bound it with a confidence of 95 %. Without them, `reason` says
-    why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: all of it is above, and the clock isn't more than
-    10 % higher than the baseline's. `inconclusive`: neither, or there is no interval.
+    `ratio` says how many times as good as the baseline the result is, adjusted to the clock of the baseline's job if
+    the clocks of a CPU differ by at most 10 %. `low` and `high` bound it with a confidence of 95 %; if they are null,
+    `reason` says why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: the whole interval is above, and
+    the clock is at most 10 % higher than the baseline's. `inconclusive`: neither, or there is no interval.
     """
 
     name: str
@@ -224,25 +224,25 @@ class BaselineOutcome(Stored):
     metric: str | None = None
     ratio: float | None = None
     ratio_as_measured: float | None = Field(
-        None, description="The ratio of the figures as they were measured, whatever their clocks"
+        None, description="The ratio of the measured figures, without an adjustment to one clock"
     )
     low: float | None = None
     high: float | None = None
     margin: float | None = None
-    job: str | None = Field(None, description="The job whose figure the baseline is; null for a limit")
+    job: str | None = Field(None, description="The job whose figure is the baseline; null for a limit")
     reason: str | None = Field(
         None, description="Why the outcome is inconclusive, or that another clock may explain the ratio (CLOCK_CHANGED)"
     )
     differences: list[BaselineDifference] = []
     other_work: list[str] = Field(
         [],
-        description="The fields among `differences` that make it other work or other hardware, and that the spec's "
-        "`baseline_allow` doesn't name. With any of them, the outcome is inconclusive",
+        description="The names of `differences` that mean different work or different hardware, and that the spec's "
+        "`baseline_allow` doesn't name. If there is any, the outcome is inconclusive",
     )
 
 
 class Imported(Stored, serialize_by_alias=True, validate_by_name=True):
-    """Where an imported job ran: in the Dyno `from`, as `job`, its id there. `at` is when it was imported here."""
+    """Where an imported job ran: in the Dyno `from`, with the id `job`. `at` is the time of the import."""
 
     source: Annotated[str, Field(alias="from", max_length=200)]
     at: AwareDatetime
@@ -278,10 +278,10 @@ class Job(Stored):
     cancel_requested_at: AwareDatetime | None = None
     failure: Failure | None = None
     baseline: BaselineOutcome | None = Field(
-        None, description="Once the job has succeeded, if its spec names a baseline"
+        None, description="Null until the job has succeeded, and if its spec names no baseline"
     )
     rerun_of: str | None = None
-    imported: Imported | None = Field(None, description="For a job that ran in another Dyno; null for the others")
+    imported: Imported | None = Field(None, description="The origin of a job that ran in another Dyno; else null")
     urls: Urls
     owner: str | None = None
     schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
@@ -292,12 +292,12 @@ class JobEstimate(Stored):
     """The job's estimated cost on the matching device that is expected to finish it first."""
 
     device: str
-    time_s: float = Field(description="All runs together, accurate to a factor of about 3")
+    time_s: float = Field(description="Time of all runs together, accurate to a factor of about 3")
     memory_bytes: int = Field(description="Peak memory: host memory on a CPU, else device memory")
 
 
 class Validation(Stored):
-    """The response to `validate_only`: the spec as it would run. Nothing is queued."""
+    """The response to `validate_only`: the spec with the values that a job would use. Nothing is queued."""
 
     spec: Annotated[Spec, BeforeValidator(spec_without_unknown_fields)]
     estimate: JobEstimate | None = Field(description="Null if no device is available to estimate for")
@@ -313,9 +313,9 @@ def new_job_id(now_s: float | None = None) -> str:
 
 
 def imported_job_id(original: str, owner: str | None) -> str:
-    """The id of an imported job: that of the original, with other random digits.
+    """The id of an imported job: the original id with other random digits.
 
-    It follows from the original's id and the owner, so a second import finds the first one.
+    It depends only on the original id and the owner, so a second import finds the job of the first.
     """
     digest = hashlib.sha256(f"{owner or ''}\n{original}".encode()).digest()
     bits = int.from_bytes(digest[: _RANDOM_BITS // 8])

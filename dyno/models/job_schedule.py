@@ -14,7 +14,7 @@ ScheduleName = BaselineName
 
 
 class NewSchedule(Model):
-    """When to submit which job. Sweeps and comparisons can't be scheduled."""
+    """A job, and when to submit it. Sweeps and comparisons can't be scheduled."""
 
     cron: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         description="Minute, hour, day of month, month, day of week, as in Debian's cron"
@@ -27,7 +27,7 @@ class NewSchedule(Model):
 
 
 class Firing(Stored):
-    """One firing: a job, or the code and the detail of the error with which the submit was refused."""
+    """One firing: its job, or the code and the detail of the error if the submit was refused."""
 
     due_at: AwareDatetime
     fired_at: AwareDatetime
@@ -45,7 +45,7 @@ class ScheduleStop(Stored):
 
 
 class JobSchedule(Stored):
-    """A spec that Dyno submits at the times of a cron expression. `stopped`: it doesn't fire any more, and why."""
+    """A spec that Dyno submits at the times of a cron expression. `stopped` says why it doesn't fire any more."""
 
     name: str
     cron: str
@@ -53,10 +53,10 @@ class JobSchedule(Stored):
     spec: Annotated[Spec, BeforeValidator(spec_without_unknown_fields)]
     enabled: bool
     stopped: ScheduleStop | None = None
-    next_firings: list[AwareDatetime] = Field(description="The next 5 times; empty if it isn't enabled, or stopped")
+    next_firings: list[AwareDatetime] = Field(description="The next 5 times; empty if it is disabled or stopped")
     firings: list[Firing] = Field([], description="The last 20, newest first")
     missed: list[AwareDatetime] = Field([], description="The last 20 times without a firing, newest first")
-    missed_count: int = Field(0, description="How many times passed without a firing since the schedule was made")
+    missed_count: int = Field(0, description="Number of times without a firing since the schedule was created")
     saved_at: AwareDatetime
     owner: str | None = None
     schema_version: Annotated[int, Field(alias="schema")] = SCHEMA

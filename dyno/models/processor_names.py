@@ -1,8 +1,8 @@
-"""What people call a processor.
+"""Readable names of processors.
 
-A device's `model` is the identity of its processor, such as "AuthenticAMD family 25 model 17 stepping 1", and keys
-results. For people, it has the marketing name if that has a product number, or else the name of its microarchitecture:
-virtual machines often shorten the marketing name to "AMD EPYC" or "Intel Xeon Processor".
+A device's `model` is the identity of its processor, such as "AuthenticAMD family 25 model 17 stepping 1"; results are
+grouped by it. The readable name is the marketing name if that has a product number, or else the name of the
+microarchitecture: virtual machines often shorten the marketing name to "AMD EPYC" or "Intel Xeon Processor".
 
 Sources: the Linux kernel's arch/x86/include/asm/intel-family.h, arch/x86/kernel/cpu/amd.c and
 arch/arm64/include/asm/cputype.h.
@@ -70,14 +70,14 @@ _ARM_PARTS = {
 
 
 def device_name(device: Mapping[str, Any]) -> str:
-    """What people call a device of a result. Only processors have a name beside their model."""
+    """The readable name of a result's device. Only processors have a name besides their model."""
     return str(device.get("name") or device.get("model"))
 
 
 def model_name(model: str) -> str:
-    """What people call a device's `model`. Unchanged unless it is a processor's identity.
+    """The readable name of a device's `model`. Returns other models than processors' identities unchanged.
 
-    Processors of one name may differ, by a stepping for example, and then their results aren't compared as peers.
+    Processors with one name may differ, for example in the stepping. Then their results aren't compared as peers.
     """
     if (found := _X86.fullmatch(model)) is not None:
         vendor, code = _VENDORS.get(found["vendor"], found["vendor"]), _code_name(found)
@@ -89,14 +89,14 @@ def model_name(model: str) -> str:
 
 
 def model_names(values: Sequence[Any]) -> list[Any]:
-    """The values, with names of models in place of identities if the names tell the values apart."""
+    """The values with readable names instead of processors' identities; the unchanged values if names would clash."""
     names = [model_name(value) if isinstance(value, str) else value for value in values]
     distinct = [len({*map(repr, each)}) for each in (names, values)]
     return names if distinct[0] == distinct[1] else [*values]
 
 
 def processor_name(model: str, marketing_name: str | None) -> str:
-    """What people call a processor of this machine. `marketing_name`: from /proc/cpuinfo, if there is one."""
+    """The readable name of a processor of this machine. `marketing_name`: from /proc/cpuinfo, if there is one."""
     brand = _without_decoration(marketing_name or "")
     if re.search(r"\d{3}", brand):
         return brand

@@ -1,4 +1,4 @@
-"""The result of a job: metrics with their intervals, the readings behind them, and the warnings against them.
+"""The result of a job: metrics with their intervals, the readings behind them, and warnings.
 
 An unknown figure is null, never zero, and the field beside it says why.
 
@@ -29,9 +29,9 @@ class CoreShares(Stored):
 
     `others`: other processes. `stolen`: other virtual machines on the host. `beside`: the sibling hyperthreads of these
     cores. `waited`: this process's own threads, ready to run but not running; null if the kernel doesn't count it.
-    `most_taken`: what other virtual machines, siblings and interrupts took of the most disturbed core. `most_waited`:
-    the share of the time that the most delayed thread waited. `package_busy`: how many of the package's other cores
-    were busy on average, of `package_cores`. `most_waited` is null where `waited` is.
+    `most_taken`: the share of the most disturbed core that other virtual machines, siblings and interrupts took.
+    `most_waited`: the share of the time that the most delayed thread waited; null if `waited` is null. `package_busy`:
+    how many of the package's `package_cores` other cores were busy on average.
     A run's `core_shares` is null if its device has no cores or the system doesn't report these times.
     """
 
@@ -54,14 +54,14 @@ class Memory(Stored):
 class Sensors(Stored):
     """One sampled window of one run. Dyno reads sensors `looks` times, between samples and never inside one.
 
-    `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds, between
-    two readings of the counter: the last, and the one at the start of the window or the nearest before it.
-    `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory"). `throttle_reasons` lists all
-    reasons read or counted. `throttled_s` is the time counted for each reason between two such readings;
-    `throttled_share` is the largest of them as a share of that time, or without counters the share of the looks that
-    read a reason. `throttle_events` counts how often a CPU lowered its clock. `other_processes` counts other processes
-    that hold the device. `utilisation` is the share of time in which anything ran on it, by the device's own count (up
-    to 1 s before the last look).
+    `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds. These are
+    the seconds between two readings of the counter: the last reading, and the reading at the start of the window or the
+    nearest before. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory").
+    `throttle_reasons` lists all reasons that were read or counted. `throttled_s` is the time that the device counted
+    for each reason between two such readings. `throttled_share` is the largest of these times as a share of the whole
+    time, or without counters the share of readings that found a reason. `throttle_events` counts how often a CPU
+    lowered its clock. `other_processes` counts other processes that use the device. `utilisation` is the share of time
+    in which anything ran on the device, as the device counts (up to 1 s before the last reading).
     """
 
     looks: int = 0
@@ -80,7 +80,7 @@ class Sensors(Stored):
 
 
 class Energy(Stored):
-    """`joules` over the sampled windows of all runs, `window_s` seconds in all. If it is null, `reason` says why.
+    """`joules` over the sampled windows of all runs, `window_s` seconds in all. If `joules` is null, `reason` says why.
 
     `joules_per_sample` is per unit of the throughput, such as a training sample or an image; null for pure arithmetic.
     `flop_per_joule` counts executed operations. `covers` names the hardware whose energy this is.
@@ -129,9 +129,9 @@ class BasedOn(Stored):
 class Repeat(Stored):
     """Where the next result of the same spec on this device will fall, with a probability of 95 %.
 
-    It holds at the clocks that the device has from job to job. `clock_hz` is the clock of this result. A value at
-    another clock, times (`clock_hz` / its clock)^`elasticity`, is the value at this one. Both are null if the device's
-    clock is unknown, and for figures that aren't adjusted.
+    This includes the clock's usual changes from job to job. `clock_hz` is the clock of this result. To adjust a value
+    from another clock to this clock, multiply it by (`clock_hz` / other clock)^`elasticity`. Both fields are null if
+    the device's clock is unknown, and for figures that aren't adjusted.
     """
 
     low: float
@@ -154,8 +154,8 @@ class PerCycle(Stored):
 class Metric(Stored):
     """A named figure. `value` is the mean of the runs' medians; `low` and `high` bound Student's t interval over them.
 
-    That interval describes the stretch of time of these runs; `repeat` predicts the next result. A single run gives no
-    interval: `low` and `high` are null, and `reason` says so. Only the percentiles of the latency then have one, of
+    That interval describes only the period of these runs; `repeat` predicts the next result. A single run gives no
+    interval: `low` and `high` are null, and `reason` says so. But percentiles of the latency then have an interval from
     order statistics.
     """
 
@@ -166,13 +166,13 @@ class Metric(Stored):
     high: float | None = None
     confidence: float = 0.95
     repeat: Repeat | None = None
-    repeat_reason: str | None = Field(None, description="Why the next result isn't known yet, where it could be known")
+    repeat_reason: str | None = Field(None, description="Why `repeat` is null, if later results can have it")
     per_cycle: PerCycle | None = Field(None, description="Null for times, and if a run's clock is unknown")
     better: Literal["higher", "lower"]
     runs: int
     samples: int
     reason: str | None = None
-    by_run: list[float] = []  # one figure per run, in order; `value` is their mean. Empty for figures taken once
+    by_run: list[float] = []  # one figure per run, in order; `value` is their mean. Empty for figures measured once
 
 
 class Phases(Stored):
@@ -182,10 +182,10 @@ class Phases(Stored):
     to trace and build the graph and, with XLA, to compile it. `first_execution_s` includes what the framework chooses
     when a graph first runs (kernels). `steady_s` is the sampling window.
 
-    `training_s` is the full training, in the first run only. `cases_s` is the time of all cases but the first: their
+    `training_s` is the full training, in the first run only. `cases_s` is the time of all cases except the first: their
     first executions, warm-up and samples. `overhead_s` is the rest: start of the process and its interpreter, locks,
-    checks, latencies of calls, the clock, records and exit. All phases together are the run's time from the request of
-    its process to its exit.
+    checks, latencies of calls, the clock, records and exit. All phases together are the time from the request for the
+    run's process to the exit of the process.
     """
 
     import_s: float | None = None
@@ -207,7 +207,7 @@ class Phases(Stored):
 
 
 class Peak(Stored):
-    """The peak performance of the used part of the device in `dtype`, the precision that ran.
+    """The peak performance of the used part of the device in `dtype`, the precision that the run used.
 
     `provenance`: datasheet (`source` names it), measured clock or measured here.
     """
@@ -222,10 +222,10 @@ class Peak(Stored):
 
 
 class Precision(Stored):
-    """Requested and observed precision. `rel_error`: one product against float64 (relative, Frobenius norm).
+    """Requested and observed precision. `rel_error`: a product's error against float64 (relative, Frobenius norm).
 
-    For a training, the coarser of a product and a convolution. `by_default`: another precision ran, as the frameworks'
-    defaults have it, such as TF32 for a training in float32 on a GPU.
+    For a training, it is the larger error of a product and a convolution. `by_default`: the framework used another
+    precision by default, such as TF32 for a training in float32 on a GPU.
     """
 
     requested: str
@@ -235,7 +235,7 @@ class Precision(Stored):
 
     @property
     def in_words(self) -> str:
-        """ "float32", "float32 (tf32)" if that is what ran, or "float32 (not observed)"."""
+        """ "float32"; "float32 (tf32)" if TF32 was observed instead; or "float32 (not observed)"."""
         if self.observed == self.requested:
             return self.requested
         return f"{self.requested} ({self.observed or 'not observed'})"
@@ -274,10 +274,10 @@ class RunSummary(Stored):
 class Epoch(Stored):
     """One epoch of training. `time_s` excludes validation. The first epoch includes compilation.
 
-    `loss` and `accuracy` are running means over the epoch, as Keras prints them. `validation_loss` is null beside a
-    `validation_s` if it was NaN or infinite. `core_shares` are those of this epoch, for the first one from the start of
-    compilation; null as in a run. `cpu_s` is the process's processor time in the epoch, except for the steps before it
-    that count as part of the first.
+    `loss` and `accuracy` are running means over the epoch, as Keras prints them. If there is a `validation_s`, a null
+    `validation_loss` was NaN or infinite. `core_shares` cover this epoch (the first epoch from the start of
+    compilation), and are null as in a run. `cpu_s` is the process's processor time in the epoch; for the first epoch it
+    lacks the steps that ran before and that count as part of it.
     `test_accuracy`: on the test set after the epoch, if the spec has a `target_accuracy`.
     """
 
@@ -306,11 +306,11 @@ class CallbackEvent(Stored):
 class Trial(Stored):
     """One of several full trainings that differ only in the seed. `loss`: of the last epoch.
 
-    `highest_loss`: of any epoch; null in some results that docs/results has. `start_loss`: see `Training`.
+    `highest_loss`: of all epochs; null in some results in docs/results. `start_loss`: see `Training`.
 
-    `epochs_to_accuracy` is the number of epochs until the test accuracy was first at the spec's `target_accuracy` or
-    above, and `time_to_accuracy_s` is their time, without validation and tests. Both are null if the trial didn't reach
-    it.
+    `epochs_to_accuracy` is the number of epochs until the test accuracy first reached the spec's `target_accuracy`, and
+    `time_to_accuracy_s` is the time of these epochs, without validation and tests. Both are null if the trial didn't
+    reach it.
     """
 
     seed: int
@@ -341,11 +341,11 @@ class DataOrigin(Stored):
 class Training(Stored):
     """The first run's full training. `accuracy` is on the test set, 0 to 1, with a 95 % Wilson interval.
 
-    With several trials, `accuracy` is their mean, with Student's t over the seeds. Only the trials then have `wrong`.
-    All other fields are the first trial's. `test` holds figures on the test set by name, and `baselines` the same
-    figures for methods without training.
+    With several trials, `accuracy` is their mean, with Student's t interval over the seeds, and `wrong` is null except
+    in `trials`. All other fields are the first trial's. `test` holds figures on the test set by name, and `baselines`
+    the same figures for methods without training.
 
-    With a `target_accuracy`, `trials` also lists a single trial.
+    With a `target_accuracy`, `trials` has a row even for a single trial.
 
     `start_loss` is the first batch's loss before the first step. It is null if the first call made several steps, if
     the batch has fewer than 32 samples, and with another job's weights. `sensors`: from compilation to the evaluation.
@@ -380,7 +380,7 @@ class ArtifactList(Stored):
 
 
 class Reference(Stored):
-    """A published figure for the same kind of work, with its caveats. It is context, not a pass mark."""
+    """A published figure for the same kind of work, with its caveats. It gives context; results needn't reach it."""
 
     title: str
     year: str
@@ -392,28 +392,28 @@ class Reference(Stored):
 
 
 class LargerBudget(Stored):
-    """What a larger budget would probably bring, at the cost and the scatter of these runs."""
+    """The interval that a larger budget would probably give, if runs cost and scatter as in this result."""
 
     budget_s: float
     rel_half_width: float = Field(description="Half of the headline's interval as a share of its value")
 
 
 class BudgetUse(Stored):
-    """How the budget was spent, in seconds. The first run counts as the others; what it does once is `once_s`."""
+    """How the budget was spent, in seconds. `once_s` is what only the first run did; the rest is over all runs."""
 
     budget_s: float
     spent_s: float = Field(description="All runs; more than the budget if five runs take longer")
     runs: int
-    samples: int = Field(description="Of all runs and cases")
-    starting_s: float = Field(description="Processes, devices, data, builds, compiling and ends of the runs")
+    samples: int = Field(description="Number of samples of all runs and cases")
+    starting_s: float = Field(description="Processes, devices, data, builds, compilation and ends of the runs")
     warmup_s: float
     sampling_s: float
-    once_s: float = Field(description="A full training, and the first run's checks and choices")
+    once_s: float = Field(description="A full training, and the checks and choices of the first run")
     larger: list[LargerBudget] = []
 
 
 class Measurement(Stored):
-    budget: BudgetUse | None = Field(None, description="Null if the spec said how long each run samples")
+    budget: BudgetUse | None = Field(None, description="Null if the spec says how long each run samples")
 
 
 class Result(Stored):
@@ -423,13 +423,13 @@ class Result(Stored):
     workload: str
     params: dict[str, JsonValue] = Field(
         default={},
-        description="All params as they ran. The job's spec has the requested ones",
+        description="All params, with the values that the job used. The job's spec has the requested values",
     )
     verdict: Verdict
     warnings: list[ResultWarning]
     unchecked: list[str] = Field(
         default=[],
-        description="Checks of class A and B that weren't made. With any that this kind of device allows, the verdict "
+        description="Checks of class A and B that weren't made. If this kind of device allows any of them, the verdict "
         "is at most indicative.",
     )
     method_version: str = METHOD_VERSION
@@ -451,11 +451,11 @@ class Result(Stored):
     artifacts: list[Artifact] = []
     reproduce: str | None = None
     reference: list[Reference] = []
-    baseline: BaselineOutcome | None = Field(None, description="If the job's spec names a baseline")
+    baseline: BaselineOutcome | None = Field(None, description="Null if the job's spec names no baseline")
     arms: list["Result"] = Field(
         default=[],
         description="If the job ran two specs in turns: the results of the second spec and of the control, which "
-        "repeats the first. All other fields are the first spec's.",
+        "repeats the first spec. All other fields are the first spec's.",
     )
 
     @property
@@ -469,20 +469,20 @@ class Result(Stored):
 
 
 class RunTemperature(Stored):
-    """The highest temperature of a run, of whose sensors a summary needs nothing else."""
+    """The highest temperature of a run, the only sensor reading that a summary needs."""
 
     temperature_c: float | None = None
 
 
 class RunClock(Stored):
-    """The clock and the temperature of a run, of which a summary needs nothing else."""
+    """The clock and the temperature of a run, the only fields that a summary needs."""
 
     clock_hz: float | None = None
     sensors: RunTemperature | None = None
 
 
 class AccuracySummary(Stored):
-    """The fields of a `Training` that its accuracy and the time to it rest on."""
+    """The fields of a `Training` from which its accuracy and the time to an accuracy are computed."""
 
     data: DataOrigin
     accuracy: float | None = None
@@ -513,7 +513,7 @@ class ResultSummary(Stored):
 
     @property
     def temperature_c(self) -> float | None:
-        """The highest of all runs; None if the device has no such sensor."""
+        """The highest temperature of all runs; None if the device has no such sensor."""
         found = (run.sensors.temperature_c for run in self.runs if run.sensors)
         return max((each for each in found if each is not None), default=None)
 
@@ -531,15 +531,15 @@ class PartialMetrics(Stored):
 
 
 class RunSamples(Stored):
-    """One run, or one case of it. Seconds per execution, in the order they were taken. No outliers are dropped."""
+    """The samples of one run or case: seconds per execution, in the order they were taken. No outliers are dropped."""
 
     run: int = Field(description="The run's index in the result's `runs`, from 0")
     case: str | None = Field(None, description="The name of the case, if the workload has several")
-    arm: VariantName | None = Field(None, description="Which of two specs that ran in turns; null for other jobs")
+    arm: VariantName | None = Field(None, description="Which of the job's specs, if they ran in turns; else null")
     warmup: list[float] = Field(description="Readings before the steady state, which no figure uses")
     samples: list[float]
     sample_cpu_s: list[tuple[float, float]] = Field(
-        description="Per sample: processor time in user and system mode, in seconds, with that of ended children"
+        description="Per sample: processor time in user and system mode, in seconds, including ended child processes"
     )
     executions_per_sample: int
 
@@ -551,7 +551,7 @@ class SampleList(Stored):
 class Peer(Stored):
     """The headline figure of one result. `value` is in the unit of its series.
 
-    `scatter` is the standard deviation of the logarithms of its runs' figures; null for a single run. `clock_hz` is the
+    `scatter` is the standard deviation of the logarithms of the runs' figures; null for a single run. `clock_hz` is the
     mean of the runs' clocks; null if it is unknown.
     """
 
@@ -564,7 +564,7 @@ class Peer(Stored):
     clock_hz: float | None = None
     failed: bool = Field(
         False,
-        description="The result failed its baseline, so its distance from the others is no scatter",
+        description="Whether the result failed its baseline; then it isn't used to estimate how much results differ",
         exclude_if=lambda failed: not failed,
     )
 

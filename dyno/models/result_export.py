@@ -1,4 +1,4 @@
-"""Results that leave a Dyno: as rows of a flat table, and as lines that another Dyno imports."""
+"""Exported results: as rows of a flat table, and as lines that another Dyno can import."""
 
 from typing import Annotated, Literal
 
@@ -11,10 +11,10 @@ MEDIA_TYPE = "application/x-ndjson"
 MAX_LINES = 100  # of one request: Redis writes them in one step, which takes 10 ms
 
 
-# Of an imported result: more than any workload has.
+# Limits of an imported result, above the numbers of any workload.
 MAX_METRICS = 500
 MAX_PARAMS = 64
-MAX_ROWS_CHARACTERS = 2**20  # of its rows in the table of results, with the names of the columns in each
+MAX_ROWS_CHARACTERS = 2**20  # of all its rows in the table of results; each row includes the names of the columns
 
 
 class ExportedResult(Stored, serialize_by_alias=True, validate_by_name=True):
@@ -27,11 +27,11 @@ class ExportedResult(Stored, serialize_by_alias=True, validate_by_name=True):
 
 
 class ImportedLine(Stored):
-    """What became of a line. `new` is false if the job was here before."""
+    """The outcome of one line. `new` is false if this Dyno already had the job."""
 
     line: int
     original: str = Field(description="The job's id in the Dyno that ran it")
-    job: str = Field(description="Its id here")
+    job: str = Field(description="The job's id here")
     new: bool
 
 
@@ -39,7 +39,7 @@ class ImportReport(Stored):
     """The outcome of one request, whose lines are imported together or not at all."""
 
     imported: int = Field(description="The number of new jobs")
-    already: int = Field(description="The number of lines whose job was here before")
+    already: int = Field(description="The number of lines whose job this Dyno already had")
     lines: list[ImportedLine]
 
 
@@ -71,8 +71,8 @@ _EXAMPLE_ROW: dict[str, JsonValue] = {
 
 
 class ResultRow(BaseModel):
-    """One metric of one job. A row also has a `label.<name>` for each label and a `param.<name>` for each param. Values
-    other than text, numbers and booleans are JSON as text."""
+    """One metric of one job. A row also has a `label.<name>` for each label and a `param.<name>` for each param. Arrays
+    and objects are written as JSON text."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE_ROW]})
     __pydantic_extra__: dict[str, JsonValue]
@@ -85,19 +85,19 @@ class ResultRow(BaseModel):
     device: str | None = Field(description="The device's id, with its host")
     device_model: str | None
     hardware_id: str | None
-    arm: VariantName | None = Field(description="Which of two specs that ran in turns; null for other jobs")
+    arm: VariantName | None = Field(description="Which of the job's specs, if they ran in turns; else null")
     metric: str
     unit: str
     value: float | None
     low: float | None
     high: float | None
     repeat_low: float | None = Field(
-        None, description="The next result of the same spec will lie between these two (95 %)"
+        None, description="The next result of the same spec will lie between `repeat_low` and `repeat_high` (95 %)"
     )
     repeat_high: float | None = None
     better: Literal["higher", "lower"]
     precision: str | None = Field(
-        None, description='The requested precision, and in brackets the one that ran if it differs: "float32 (tf32)"'
+        None, description='The requested precision, with the observed one in brackets if it differs: "float32 (tf32)"'
     )
     verdict: Verdict
     warnings: str = Field("", description="The codes of the result's warnings, gravest first, separated by a space")
@@ -105,4 +105,4 @@ class ResultRow(BaseModel):
 
 
 class ResultRows(RootModel[list[ResultRow]]):
-    """The table, or a page of it."""
+    """The table of results, or a page of it."""

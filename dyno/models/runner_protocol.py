@@ -1,4 +1,4 @@
-"""The protocol between supervisor and runner over pipes: a request in, frames out, one JSON object a line."""
+"""The protocol between supervisor and runner: a request and response frames over pipes, one JSON object a line."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,9 +11,9 @@ from dyno.models.spec import Spec
 
 
 class RunShare(Stored):
-    """What one run gets of a job's budget: `samples` of each case, and `time_s` from its start to its last sample.
+    """One run's share of a job's budget: `samples` of each case, and `time_s` from its start to its last sample.
 
-    A run that has no time left for them takes fewer, down to the least number (`dyno.bench.measure.stopping_rule`).
+    If the time is too short, the run takes fewer samples, but at least a minimum (`dyno.bench.measure.stopping_rule`).
     """
 
     samples: int
@@ -35,12 +35,12 @@ class RunRequest(Stored):
     artifact_dir: str | None = None  # for run 0: an empty folder for the job's artifacts
     scratch_dir: str | None = None  # for temporary files; the worker deletes it after the run, however the run ends
     weights_path: str | None = None  # the file that `spec.params.weights` names
-    tuned: dict[str, JsonValue] = {}  # what run 0 chose or found by measuring
-    share: RunShare | None = None  # of the job's budget; None if the spec says how long a run samples
+    tuned: dict[str, JsonValue] = {}  # choices of run 0 and figures that it measured, for later runs
+    share: RunShare | None = None  # None if the spec, not a budget, says how long a run samples
 
 
 class CaseRecord(Stored):
-    """One of several cases of a run, measured as if it were alone (see `dyno.bench.contract.Case`)."""
+    """One of several cases of a run. It is measured like the only case of a run (see `dyno.bench.contract.Case`)."""
 
     name: str
     work: float
@@ -66,7 +66,7 @@ class CallQuantile(Stored):
 class RunRecord(Stored):
     """All that one run measured. Sample times are seconds per execution, in the order they were taken.
 
-    `cases` has every case; the first repeats the run's own figures. It is empty if there is only one case.
+    `cases` has every case, and its first entry repeats the run's own figures. It is empty if there is only one case.
     """
 
     summary: RunSummary
@@ -82,14 +82,14 @@ class RunRecord(Stored):
     memory: Memory = Memory()
     environment: dict[str, Any] = {}
     details: dict[str, Any] = {}
-    amounts: dict[str, float] = {}  # for MetricSpec.amount: how much of `work` one epoch, one execution, … is
+    amounts: dict[str, float] = {}  # for MetricSpec.amount: the part of `work` in one epoch, one execution, …
     tuned: dict[str, JsonValue] = {}  # for later runs of the job
     flops: float | None = None  # of one execution, if the params alone don't determine it
-    params: dict[str, JsonValue] = {}  # values that ran, for params that left them open
-    figures: dict[str, float] = {}  # by metric name, figures that aren't sampled: for MetricSpec.once and each_run
+    params: dict[str, JsonValue] = {}  # the values used for params that the spec left open
+    figures: dict[str, float] = {}  # by metric name: figures that aren't sampled, see MetricSpec.once and each_run
     calls: dict[str, CallQuantile] = {}  # by metric name: for MetricSpec.loop
     cases: list[CaseRecord] = []
-    peak: dict[str, PeakFigure] = {}  # measured again, since a figure exceeded the device's peak
+    peak: dict[str, PeakFigure] = {}  # peaks that were measured again, since a figure exceeded the device's peak
 
 
 class StartedFrame(Stored):
@@ -124,7 +124,7 @@ class DoneFrame(Stored):
 
 
 class FailedFrame(Stored):
-    """Last frame of a failed run: class and reason as in `dyno.models.job.Failure`."""
+    """Last frame of a failed run, with class and reason as in `dyno.models.job.Failure`."""
 
     frame: Literal["failed"] = "failed"
     failure_class: FailureClass

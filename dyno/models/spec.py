@@ -17,18 +17,18 @@ DeviceKind = Literal["cpu", "gpu", "tpu"]
 Priority = Literal["low", "normal", "high"]
 MAX_REPLICAS = 64
 BUDGET_S = 15.0  # how long a job measures, by default
-LEAST_RUNS = 5  # fewer aren't trusted
+LEAST_RUNS = 5  # results of fewer runs aren't trusted
 TARGET_RUNS = 30  # the most runs for a target, by default
-# Of a run that shares a budget.
+# Numbers of samples of a run that shares a budget.
 SAMPLES = 10  # two windows of warm-up detection
-FEW_SAMPLES = 5  # where a run has no time for more
-MOST_SAMPLES = 40  # of runs whose number is given; more samples hardly narrow an interval
+FEW_SAMPLES = 5  # if a run has no time for more
+MOST_SAMPLES = 40  # if the number of runs is given; more samples would hardly narrow an interval
 MOST_RUNS = 100
-# Of a run, if the spec has one of `min_samples`, `min_s` and `max_s`, but not this one.
+# The values of `min_samples`, `min_s` and `max_s` that a spec leaves out, if it has at least one of them.
 MIN_SAMPLES = 20
 MIN_S = 2.0
 MAX_S = 60.0
-TARGET_REL_CI = 0.01  # of a range of processes, and of the samples of a run, if the spec has no target
+TARGET_REL_CI = 0.01  # if the spec has none: for a range of processes, and for the samples of a run
 MARGIN = 0.02
 CONFIDENCE = 0.95
 MIN_EXPIRES_IN_S = 60
@@ -56,7 +56,7 @@ def _is_null(value: object) -> bool:
 
 
 def without_unknown_fields(kind: type[BaseModel], values: Any) -> Any:
-    """`values` without fields that this version doesn't know, at every level. A newer version may have written them."""
+    """`values` without fields, at any level, that this version doesn't know. A newer version may have written them."""
     if not isinstance(values, Mapping):
         return values
     known = {}
@@ -115,7 +115,7 @@ class WeightsRef(Model):
 
 
 class Processes(Model):
-    """How many fresh processes measure a result: `min`, or as many up to `max` as the target requires."""
+    """How many new processes measure a result: `min`, or more (up to `max`) if the target requires it."""
 
     min: Annotated[int, Field(ge=1, le=100)] = LEAST_RUNS
     max: Annotated[int, Field(ge=1, le=100)] = LEAST_RUNS
@@ -137,14 +137,14 @@ class Processes(Model):
 class Measure(Model):
     """How long a job may measure, and how precise its result must be.
 
-    `budget_s` is divided between runs and their samples; a full training and checks that are made once come on top, and
-    at least five runs are made. The other fields rule if they are given. `processes` is the number of runs. With
-    `min_samples`, `min_s` or `max_s`, each run samples until the interval of its median is within the target (without
-    one 0.01), and the budget doesn't count; the others of the three are then 20, 2 and 60.
+    `budget_s` is divided between runs and their samples. A full training and the checks that are made once take extra
+    time, and at least five runs are made. The other fields override the budget. `processes` is the number of runs. With
+    `min_samples`, `min_s` or `max_s`, the budget is ignored, and each run samples until the interval of its median is
+    within the target (default 0.01). The defaults of these three fields are then 20, 2 and 60.
 
-    With `target_rel_ci`, the first `processes.min` runs show how much runs scatter. That fixes the number of runs, at
-    most `processes.max`. A range of processes without a target has the target 0.01. Above 0.02, Dyno still uses 0.02 to
-    decide on steadiness. Below the method's floor, the result has INSUFFICIENT_SAMPLES.
+    With `target_rel_ci`, the scatter of the first `processes.min` runs determines the number of runs, at most
+    `processes.max`. A range of processes without a target has the target 0.01. For a larger target than 0.02, Dyno uses
+    0.02 to decide whether a run is steady. Below the method's minimum, the result has INSUFFICIENT_SAMPLES.
     """
 
     budget_s: Annotated[float, Field(gt=0, le=86400)] = Field(
@@ -160,13 +160,13 @@ class Measure(Model):
         exclude_if=_is_null,
     )
     min_samples: Annotated[int, Field(ge=1, le=200)] | None = Field(
-        None, description="Least samples of a run; null: as the budget allows", exclude_if=_is_null
+        None, description="Minimum number of samples of a run; null: as the budget allows", exclude_if=_is_null
     )
     max_s: Annotated[float, Field(gt=0, le=86400)] | None = Field(
-        None, description="Longest warm-up and samples of a run, s; null: as the budget allows", exclude_if=_is_null
+        None, description="Maximum time of a run's warm-up and samples, s; null: by the budget", exclude_if=_is_null
     )
     min_s: Annotated[float, Field(ge=0, le=3600)] | None = Field(  # after max_s, which its validator reads
-        None, description="Least time of a run's samples, s; null: as the budget allows", exclude_if=_is_null
+        None, description="Minimum time of a run's samples, s; null: as the budget allows", exclude_if=_is_null
     )
     cold_start: bool = False
 
@@ -182,7 +182,7 @@ class Measure(Model):
 
     @property
     def runs(self) -> Processes:
-        """How many runs there are; without `processes`, at least."""
+        """How many runs there are. Without `processes`, a budget may allow more."""
         if self.processes is not None:
             return self.processes
         return Processes() if self.target_rel_ci is None else Processes(min=LEAST_RUNS, max=TARGET_RUNS)
@@ -201,7 +201,7 @@ class Measure(Model):
 
     @property
     def target_of_runs(self) -> float | None:
-        """The target for the interval over the runs, if any."""
+        """The target for the interval over the runs; None if there is no target."""
         ranges = self.runs.max > self.runs.min
         return self.target_rel_ci or (TARGET_REL_CI if ranges else None)
 
@@ -240,7 +240,7 @@ class Spec(Model):
     framework: FrameworkName = "tensorflow"
     device: DeviceSelector = DeviceSelector()
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        1, description="Copies of the model, the batch split evenly"
+        1, description="Number of copies of the model, which share each batch evenly"
     )
     measure: Measure = Measure()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
@@ -252,12 +252,12 @@ class Spec(Model):
     queue_if_absent: bool = False
     # Left out of the JSON if null: most jobs have none.
     baseline: BaselineName | None = Field(
-        None, description="The baseline to hold the result against", exclude_if=lambda name: name is None
+        None, description="The baseline to compare the result with", exclude_if=lambda name: name is None
     )
     baseline_allow: Annotated[list[AllowedDifference], Field(max_length=32)] = Field(
         [],
         description="What may differ from the baseline's job: workload, params.<name>, precision, method, replicas, "
-        "hardware. With any other of these differences, the outcome is inconclusive",
+        "hardware. If any of these differs and isn't listed, the outcome is inconclusive",
         exclude_if=lambda names: not names,
     )
 
@@ -268,15 +268,15 @@ class Spec(Model):
 
     @property
     def most_runs(self) -> int:
-        """The number of processes over all arms as far as the spec says it; a budget or a baseline may add some."""
+        """The maximum number of processes over all arms by the spec alone; a budget or a baseline may add more."""
         return sum(arm.measure.runs.max for arm in self.arms)
 
 
 class InterleavedSpec(Spec):
     """Two specs whose runs take turns on one device, under one lease, so that drift affects both alike.
 
-    Its own fields are those of the first spec, and of the job. Each arm has `pairs` runs, and every other round goes
-    backwards: A B, B A. The control A' repeats the first spec: A B A', A' B A.
+    Its own fields are those of the first spec, and of the job. Each arm has `pairs` runs. Every other round runs the
+    arms in reverse order: A B, B A. The control A' repeats the first spec: A B A', A' B A.
     """
 
     against: Spec

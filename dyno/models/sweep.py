@@ -1,7 +1,7 @@
 """Sweeps: one request that becomes many jobs. Requests, stored records and responses.
 
 A point is one combination of axis values. Each round has one job of every point. `base` names some axis values: the
-base of a point is the point that has these values and otherwise the same ones.
+base of a point is the point that has these values and equals it on all other axes.
 """
 
 import json
@@ -19,8 +19,8 @@ from dyno.models.spec import MetricName, Model
 
 PARAM = "params."
 BATCH_SIZE = f"{PARAM}batch_size"
-PRECISION_PARAMS = ("dtype", "precision")  # the params that an axis or option `precision` may mean
-AUTO = "auto"  # the one value of the axis of batch sizes that stands for all of them
+PRECISION_PARAMS = ("dtype", "precision")  # the params that an axis or option `precision` may stand for
+AUTO = "auto"  # the only value of the axis of batch sizes, if Dyno searches for them
 MAX_ROUNDS = 20
 EMULATED = "EMULATED_DEVICE"  # the warning of every result of an emulated device
 LABEL = "sweep"  # the label of every job of a sweep: its value is the sweep's id
@@ -34,10 +34,10 @@ PresetName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$", max_lengt
 class SweepRequest(Model):
     """A spec, and what to vary: either a `grid` or a list of `points`. With a preset, both may be left out.
 
-    Fields beside `preset` add to it or replace what it has: axes of `grid`, fields of `spec`, and each name in the
-    spec's `params`, `measure` and `labels`. The axes are `framework`, `device`, `replicas`, `precision` (the workload's
-    param for it) and `params.<name>`. The values `["auto"]` of `params.batch_size` are doublings from 32 on,
-    up to the size of the data and to what the devices' memory is estimated to hold.
+    Fields besides `preset` add to the preset or replace parts of it: axes of `grid`, fields of `spec`, and each name in
+    the spec's `params`, `measure` and `labels`. The axes are `framework`, `device`, `replicas`, `precision` (the
+    workload's param for it) and `params.<name>`. The values `["auto"]` of `params.batch_size` stand for 32 and its
+    doublings, up to the size of the data and to the estimated limit of the devices' memory.
     """
 
     spec: dict[str, JsonValue] = Field({}, description="As for POST /v1/jobs. Axes replace the fields that they name")
@@ -48,18 +48,18 @@ class SweepRequest(Model):
         None, description="The points, if they aren't a grid"
     )
     base: Annotated[Values, Field(min_length=1)] | None = Field(
-        None, description="Axis values of the points that the others are compared with; null for no comparison"
+        None, description="Axis values of the points that other points are compared with; null for no comparison"
     )
     metric: MetricName | None = Field(
         None, description="The metric to compare and to draw. Null selects the workload's first metric"
     )
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = Field(
-        1, description="Jobs of each point. All points have one job in each round, so that drift affects them alike"
+        1, description="Number of jobs of each point. Each round has one job of every point, so drift affects all alike"
     )
     stop_hopeless: bool = Field(
         False,
-        description="Whether to cancel further rounds of points that are less than half as good as the best one: if "
-        "even the better end of a point's interval is, against the worse end of the best one's",
+        description="Whether to cancel further rounds of points that are less than half as good as the best point. The "
+        "better end of the point's interval is compared with the worse end of the best point's interval",
     )
     preset: PresetName | None = None
 
@@ -73,7 +73,7 @@ class SweepRequest(Model):
 
 
 class Preset(SweepRequest):
-    """A sweep with a name. `article`: where its table or graph was first."""
+    """A sweep with a name. `article`: where its table or graph was first published."""
 
     preset: None = None
     description: str
@@ -84,15 +84,15 @@ class Preset(SweepRequest):
 def presets() -> Mapping[str, Preset]:
     """The sweeps of `sweep_presets.json` by name: the tables and graphs of the reference articles.
 
-    Those with a TPU run on JAX, the only framework that Dyno runs on TPUs, so that their points differ by the device
-    alone.
+    Sweeps with a TPU run on JAX, the only framework that Dyno runs on TPUs, so that their points differ only in the
+    device.
     """
     documents = json.loads(Path(__file__).with_name("sweep_presets.json").read_text())
     return {name: Preset.model_validate(each) for name, each in documents.items()}
 
 
 class StoredPoint(Stored):
-    """`jobs`: one of each round. `base`: the place of the point that this one is compared with."""
+    """`jobs`: one job of each round. `base`: the index of the point that this point is compared with."""
 
     values: Values
     jobs: list[str]
@@ -100,9 +100,9 @@ class StoredPoint(Stored):
 
 
 class BatchLimit(Stored):
-    """Why a search for batch sizes has no larger ones, at one combination of the other axes' values.
+    """Why a search for batch sizes has no larger sizes, at one combination of the other axes' values.
 
-    `refused` is the smallest batch size that was refused, `detail` says why; both null if none was.
+    `refused` is the smallest batch size that was refused, and `detail` says why. Both are null if none was refused.
     """
 
     values: Values
@@ -111,7 +111,7 @@ class BatchLimit(Stored):
 
 
 class SweepRecord(Stored):
-    """What the store keeps of a sweep. Its jobs hold the rest."""
+    """The stored part of a sweep. Its jobs hold the rest."""
 
     workload: str
     metric: MetricName
@@ -129,11 +129,11 @@ class Stop(Stored):
     """Why no further job of a point runs.
 
     `hopeless`: even `bound`, the better end of its interval, is less than half as good as `best_bound`, the worse end
-    of that of point `by`. `out_of_memory`: point `by`, which is this one or has a smaller batch, ran out of memory.
+    of the interval of point `by`. `out_of_memory`: point `by`, this one or one with a smaller batch, ran out of memory.
     """
 
     reason: Literal["hopeless", "out_of_memory"]
-    by: int = Field(description="The place of that point in `points`")
+    by: int = Field(description="The index in `points` of the point that caused the stop")
     bound: float | None = None
     best_bound: float | None = None
 
@@ -141,9 +141,9 @@ class Stop(Stored):
 class PointMetric(Stored):
     """A metric of a point. `low` and `high` bound Student's t interval over the runs of its job.
 
-    With rounds, `value` is the mean over the jobs, and the interval is over their values. `repeat` bounds the next
-    result; it is that of the last job. `test_accuracy` and the time and the epochs to an accuracy are those of the last
-    job, and their interval is over the seeds of its `trials`: the jobs of all rounds have the same seeds.
+    With rounds, `value` is the mean over the jobs, and the interval is over the jobs' values. `repeat` bounds the next
+    result, as predicted by the last job. `test_accuracy`, and the time and the epochs to an accuracy, are the last
+    job's figures. Their interval is over the seeds of its `trials`, because the jobs of all rounds have the same seeds.
     """
 
     name: str
@@ -163,22 +163,22 @@ class SweepPoint(Stored):
     job: str = Field(description="The job of the first round")
     jobs: list[str] = Field(description="The jobs of all rounds, in order")
     status: Status | Literal["gone"] = Field(
-        description="The job's; `gone` if it was deleted or has expired. With rounds: `running` between the jobs, "
-        "`succeeded` if all have, else what became of the first that hasn't. The canceled jobs of a stopped point "
-        "don't count"
+        description="The status of the job; `gone` if it was deleted or has expired. With rounds: `running` also "
+        "between jobs, `succeeded` if all jobs have succeeded, else the status of the first job that hasn't. Canceled "
+        "jobs of a stopped point are ignored"
     )
     status_reason: str | None = None
     metrics: list[PointMetric] | None = None
-    verdict: Verdict | None = Field(None, description="The lowest of the results")
+    verdict: Verdict | None = Field(None, description="The lowest verdict of the results")
     warnings: list[str] | None = Field(None, description="Codes of the results' warnings")
     device: str | None = Field(None, description="The device that ran the last job, with its host")
     stopped: Stop | None = None
-    base: int | None = Field(None, description="The place in `points` of the point that `ratio` compares with")
+    base: int | None = Field(None, description="The index in `points` of the point that `ratio` compares with")
     ratio: Ratio | None = Field(
-        None, description="Of the sweep's metric, to that of `base`; null without a base and until both have a result"
+        None, description="How many times as good as `base` in the sweep's metric; null until both have a result"
     )
     same_work: bool | None = Field(
-        None, description="Whether this point and its base do the same work; as `same_work` of a comparison"
+        None, description="Whether this point and its base do the same work; see `same_work` of a comparison"
     )
 
     @property
@@ -205,8 +205,8 @@ SweepStatus = Literal["running", "succeeded", "partial", "canceled"]
 class SweepSummary(Stored):
     """A sweep in a list.
 
-    `running`: a job waits or runs. `succeeded`: every point has a result or was stopped. `canceled`: the sweep was
-    canceled before. `partial`: all jobs are done, and some have failed, were canceled or are gone.
+    `running`: a job waits or runs. `succeeded`: every point has a result or was stopped. `canceled`: the sweep, or each
+    of its jobs, was canceled before. `partial`: all jobs are done, and some have failed, were canceled or are gone.
     """
 
     id: str
@@ -218,38 +218,38 @@ class SweepSummary(Stored):
     axes: dict[Axis, list[JsonValue]] = Field(description="The values of each axis, in the order of the points")
     base: Values | None = None
     rounds: int
-    counts: dict[str, int] = Field(description="The number of jobs by status, and in `total`")
+    counts: dict[str, int] = Field(description="The number of jobs by status; `total` is the number of all jobs")
     urls: SweepUrls
     owner: str | None = None
     schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
 
 
 class BatchSizes(Stored):
-    """What a search for batch sizes has found so far, at one combination of the other axes' `values`."""
+    """The results so far of a search for batch sizes, at one combination of the other axes' `values`."""
 
     values: Values
     largest_that_fits: int | None = Field(description="The largest batch size with a result")
     fastest: int | None = Field(
-        description="The batch size with the best value of the sweep's metric; untrusted results don't count"
+        description="The batch size with the best value of the sweep's metric, without untrusted results"
     )
-    limit: str | None = Field(description="Why there are no larger ones")
+    limit: str | None = Field(description="Why there are no larger batch sizes")
 
 
 class Sweep(SweepSummary):
-    """One request that became many jobs, with the results that there are so far.
+    """One request that became many jobs, with the results so far.
 
-    Ratios of a sweep with one round are of results that were measured one after the other, in a random order. They
-    include changes of the machines in between, which their intervals don't cover. With rounds, a ratio is the mean of
-    the rounds' ratios, and its interval is over the rounds. No interval is corrected for multiple comparisons: `notes`
-    says how many miss.
+    The ratios of a sweep with one round compare results that were measured one after the other, in a random order. They
+    include changes of the machines in between, which the intervals don't cover. With rounds, a ratio is the mean of the
+    rounds' ratios, and its interval is over the rounds. No interval is corrected for multiple comparisons: `notes` says
+    how many of them are expected to miss the true value.
     """
 
     metric: MetricName | None = Field(
-        description="What `ratio` compares; null while no point has a result to choose it"
+        description="The metric that `ratio` compares; null if it follows from a result and no point has a result yet"
     )
     eta_s: float | None = Field(None, description="Estimated seconds until all jobs are done; null if unknown")
-    batch_sizes: list[BatchSizes] = Field([], description='For the batch sizes "auto": the answer')
-    notes: list[str] = Field([], description="What else to know of the ratios")
+    batch_sizes: list[BatchSizes] = Field([], description='The outcome of a search for batch sizes ("auto")')
+    notes: list[str] = Field([], description="Caveats about the ratios, as sentences")
     points: list[SweepPoint]
 
     def is_base(self, point: SweepPoint) -> bool:
@@ -269,7 +269,7 @@ def sweep_urls(sweep_id: str) -> SweepUrls:
 
 
 def sweep_status(job_statuses: Sequence[str], is_canceled: bool) -> SweepStatus:
-    """The status of a sweep with these statuses of its jobs; see `SweepSummary`."""
+    """The status of a sweep whose jobs have these statuses; see `SweepSummary`."""
     found = set(job_statuses)
     if found & {Status.QUEUED, Status.RUNNING}:
         return "running"
@@ -279,7 +279,7 @@ def sweep_status(job_statuses: Sequence[str], is_canceled: bool) -> SweepStatus:
 
 
 def point_status(jobs: Sequence[str]) -> str:
-    """The status of a point with these statuses of its jobs; see `SweepPoint`."""
+    """The status of a point whose jobs have these statuses; see `SweepPoint`."""
     live = [status for status in jobs if status in (Status.QUEUED, Status.RUNNING)]
     if live:
         return Status.QUEUED if len(live) == len(jobs) and set(live) == {Status.QUEUED} else Status.RUNNING
@@ -287,19 +287,19 @@ def point_status(jobs: Sequence[str]) -> str:
 
 
 def batch_size(values: Mapping[str, JsonValue]) -> int:
-    """The batch size of a point of a search for batch sizes."""
+    """The batch size of a point in a search for batch sizes."""
     found = values[BATCH_SIZE]
     assert isinstance(found, int), "validated as a param"
     return found
 
 
 def in_words(values: Mapping[str, JsonValue]) -> str:
-    """Such as `batch_size 256, device cpu:0-0`."""
+    """Axis values as text, such as `batch_size 256, device cpu:0-0`."""
     return ", ".join(f"{axis.removeprefix(PARAM)} {value_text(value)}" for axis, value in values.items())
 
 
 def value_text(value: JsonValue) -> str:
-    """A value of an axis as text: a device as its shorthand, anything else but text as JSON."""
+    """A value of an axis as text: a device as its shorthand, text unchanged, and other values as JSON."""
     if isinstance(value, dict):
         given = [str(each) for each in value.values() if each is not None]
         return " ".join(given) or "any"

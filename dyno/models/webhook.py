@@ -25,9 +25,9 @@ class Outcome(StrEnum):
     DELIVERED = "delivered"
     REFUSED = "refused"  # the receiver answered with another status than 2xx, such as a redirect
     TIMEOUT = "timeout"
-    UNREACHABLE = "unreachable"  # no public address of the name, failed connection, or untrusted certificate
-    BLOCKED = "blocked"  # the URL itself is forbidden, for example by an older entry of the allowed hosts
-    ERROR = "error"  # an error in Dyno, for example a job that it can't read
+    UNREACHABLE = "unreachable"  # the name has no public address, or connection or certificate check failed
+    BLOCKED = "blocked"  # the URL is forbidden, for example since the host was removed from the allowed hosts
+    ERROR = "error"  # an error in Dyno, for example because it can't read the job
 
 
 class Ended(Stored):

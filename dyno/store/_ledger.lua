@@ -1,6 +1,6 @@
--- Code that every script shares, prepended to each: the clock, the record and everything that changes with it.
--- dyno/store/redis.py renders above this line: TRANSITIONS ("state event" -> state) from dyno/models/job.py, BOUNDS_S, the
--- bounds of each histogram, deletable_patterns() and RESERVED_BYTES.
+-- Code that is prepended to every script: the clock, the job's record, and everything that changes with the record.
+-- dyno/store/redis.py renders above this line: TRANSITIONS ("state event" -> state) from dyno/models/job.py, BOUNDS_S,
+-- the bounds of each histogram, deletable_patterns() and RESERVED_BYTES.
 --
 -- KEYS     per script. Keys that depend on stored data are built below from the namespace. Redis Cluster would forbid
 --          that, and isn't supported.
@@ -9,12 +9,12 @@
 local NAMESPACE = ARGV[1]
 local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress events are that numerous
 local ALL_EVENTS_KEPT = 10000 -- the backlog for readers that lost their connection
-local EVENTS_REWRITTEN = 100 -- when a job ends; 0.5 ms
-local LOG_BYTES_KEPT = 256 * 1024 -- of the end of the runners' output, per job
+local EVENTS_REWRITTEN = 100 -- at most, when a job ends; 0.5 ms
+local LOG_BYTES_KEPT = 256 * 1024 -- per job: the end of the runners' output
 local FULL = '[Redis is full: output was dropped]\n'
 local DAY_MS = 86400000
-local PRIORITY_STEP = 2 ^ 50 -- apart are the scores of priority classes; sums are exact in a double
-local ROUND_STEP = 2 ^ 16 -- apart are the scores of rounds
+local PRIORITY_STEP = 2 ^ 50 -- between the scores of two priority classes; sums are exact in a double
+local ROUND_STEP = 2 ^ 16 -- between the scores of two rounds
 
 local function key(...)
   return NAMESPACE .. ':' .. table.concat({ ... }, ':')
@@ -27,8 +27,8 @@ end
 
 local server = redis
 
--- "record" for the record of a job, "derived" for a key whose damaged value may be deleted: it can be made again from the
--- records, or no promise rests on it (`Keys` in redis.py). Else nil.
+-- "record" for a job's record. "derived" for a key whose damaged value may be deleted, because it can be rebuilt from
+-- the records or no promise depends on it (`Keys` in redis.py). nil for all other keys.
 local function role_of_key(name)
   local name_within = string.sub(name, #NAMESPACE + 2)
   if string.find(name_within, '^job:[^:]*$') then
@@ -44,8 +44,8 @@ end
 
 local IS_READ = [[ GET HGET HMGET HGETALL HEXISTS HKEYS HVALS HLEN ZRANGE ZRANK ZSCORE ZCARD SISMEMBER XRANGE ]]
 
--- Deletes a value of a wrong type, and tells maintenance to make the key again (`repair_damage`). Returns whether this
--- script and this user may do so.
+-- Deletes a value of a wrong type, and lists its key so that maintenance rebuilds the value (`repair_damage`). Returns
+-- false if this script or this user may not delete it.
 local function remove_damaged(name, command)
   if type(server.pcall('DEL', name)) == 'table' then
     return false
@@ -62,7 +62,7 @@ local function remove_damaged(name, command)
 end
 
 local function recover(failure, command, name, ...)
-  local is_number = string.find(command, 'INCR', 1, true) -- of other commands, an argument may be no integer
+  local is_number = string.find(command, 'INCR', 1, true) -- else the error may be about an argument
   local is_damaged = string.find(failure.err, 'WRONGTYPE', 1, true)
     or is_number and string.find(failure.err, 'not an integer', 1, true)
   local kind = is_damaged and role_of_key(name)
@@ -75,10 +75,10 @@ local function recover(failure, command, name, ...)
   error(failure)
 end
 
--- As redis.call, except that a script goes on at a value of a wrong type: after its first write, the error would leave a
--- job between two states, and before it, the error would strand a queue, a device or all submits. What can be made again
--- is deleted. A damaged record reads as if it were gone, and so does what may not be deleted here. Only the scripts
--- that end an attempt refuse a damaged record (`server.call`): its worker keeps the outcome.
+-- As redis.call, but a value of a wrong type doesn't end the script. After the script's first write, the error would
+-- leave a job between two states; before that write, it would block a queue, a device or all submits. A value that can
+-- be rebuilt is deleted. A damaged record, or a value that may not be deleted here, reads as missing. Only the scripts
+-- that end an attempt fail at a damaged record (`server.call`), so that the worker keeps the outcome.
 local type, try = type, server.pcall
 local function call(...)
   local reply = try(...)
@@ -122,9 +122,9 @@ local function check_rights(commands, names)
   end
 end
 
--- Redis keeps what a failed script has written. So before its first write, each script with a transition checks the
--- rights to `commands`, which it hasn't called until then, to the keys of all transitions, and to further keys. Else a
--- job whose record and indexes disagree would be lost.
+-- Redis keeps what a failed script has written, and a job whose record and indexes disagree would be lost. So each
+-- script with a transition calls this function before its first write. It checks the rights to `commands`, which the
+-- script calls only later, to the keys of all transitions, and to the further keys that are given.
 local has_rights = false
 local function require_rights(commands, ...)
   if has_rights then
@@ -141,7 +141,7 @@ local function require_rights(commands, ...)
   has_rights = true
 end
 
--- The bytes left below `maxmemory`, negative above it; math.huge without a limit, or if this user may not read it
+-- The bytes left below `maxmemory`, negative above it; math.huge if there is no limit or this user may not call INFO
 local function bytes_left()
   local info = redis.pcall('INFO', 'memory')
   local function figure(name)
@@ -151,14 +151,14 @@ local function bytes_left()
   return most == 0 and math.huge or most - figure('\nused_memory') + figure('\nmem_not_counted_for_evict')
 end
 
--- Whether so many bytes are left beyond those reserved for all live jobs and for further ones; then the number of live jobs
+-- Returns whether `bytes` are left beyond those reserved for all live and `further` jobs; then the number of live jobs
 local function is_spare(bytes, further)
   local live = redis.call('ZCARD', key('jobs', 'status', 'queued')) + redis.call('ZCARD', key('jobs', 'status', 'running'))
   return bytes_left() >= (live + further) * RESERVED_BYTES + bytes, live
 end
 
--- Fails, as a full Redis does, unless there is room for this many further jobs when all live ones are done: the scripts
--- that end jobs are run by a full Redis, too. Only the first call of a script looks.
+-- Fails as in a full Redis, unless memory for this many new jobs will be left after all live jobs have ended: even a
+-- full Redis runs the scripts that end jobs. Only the first call in a script checks the memory.
 local has_room_for_jobs = false
 local function require_room(jobs)
   if has_room_for_jobs then
@@ -208,11 +208,11 @@ local function is_progress(fields)
   return fields.event == 'heartbeat' and not fields.log and not fields.partial
 end
 
--- Removes the progress of a job that ends from its own stream: it is most of the events, and no longer of interest.
--- Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. Entries of figures so
--- far hold no events any more, but a reader's position may be within one: an entry without a job, which readers skip,
--- takes the place of each. What stays is written again if it is little, because deleted entries leave gaps in their nodes.
--- pcall: a user that may not read and delete entries must still end jobs.
+-- Removes the progress events of a job that ends from the job's own stream: they are most of its events, and no longer
+-- of interest. Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. Entries
+-- of partial figures hold no events any more, but a reader's position may be within such an entry. So each is replaced
+-- by an entry without a job, which readers skip. If few entries stay, they are rewritten: deleted entries leave gaps in
+-- memory. pcall: a user that may not read and delete entries must still end jobs.
 local function drop_progress(id)
   local stream, dropped, kept = key('job', id, 'events'), {}, {}
   local entries, changed = redis.pcall('XRANGE', stream, '-', '+'), false
@@ -263,8 +263,8 @@ local function kind_of(device)
   return string.match(device or '', '^(%l+):') or 'other'
 end
 
--- Counts the time for which an attempt had its device. It is rounded up: while the attempt ran, metrics.py rounded it
--- down, and a counter must not decrease.
+-- Counts the time for which an attempt had its device. The time is rounded up: metrics.py rounds the time of a running
+-- attempt down, and a counter must not decrease.
 local function count_attempt(id)
   local record = redis.call('HMGET', key('job', id), 'workload', 'device', 'started_at')
   local seconds = since(record[3])
@@ -289,13 +289,13 @@ local function keys_of(id)
   return names
 end
 
--- Names the index of a label: the ZSET jobs:label:<digest>. A digest is short, and labels may be long and odd.
+-- The digest in the name of a label's index, the ZSET jobs:label:<digest>. Labels may be long and have any characters.
 local function label_digest(label)
   return string.sub(redis.sha1hex(label), 1, 16)
 end
 
--- The digests of a job's labels, by its spec as stored. Each is that of "name=value". A name with a "=" has an index of
--- its own as well, because the filter "a=b" selects jobs with a label of that name, too.
+-- The digests of a job's labels, from its stored spec: one for each "name=value". A name with a "=" also has a digest
+-- of its own, because the filter "a=b" also selects jobs with a label of the name "a=b".
 local function label_digests(spec)
   local digests = {}
   if not spec or not string.find(spec, '"labels":{"', 1, true) then
@@ -321,7 +321,7 @@ local function index_labels(id, created_ms, digests)
   end
 end
 
--- `digests`: those of the job's labels.
+-- `digests`: the digests of the job's labels.
 local function expiring_member(id, status, workload, owner, digests)
   local parts = { id, status, workload }
   if owner or #digests > 0 then
@@ -333,7 +333,7 @@ local function expiring_member(id, status, workload, owner, digests)
   return table.concat(parts, ':')
 end
 
--- Sets the TTL of a done job's keys. `expiring` tells maintenance which index entries to remove. Returns its workload.
+-- Sets the TTL of a done job's keys. `expiring` tells maintenance which index entries to remove. Returns the workload.
 local function expire_record(id, status)
   local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload', 'owner', 'spec')
   local ttl_ms = tonumber(record[1]) * 1000
@@ -346,7 +346,7 @@ local function expire_record(id, status)
 end
 
 -- Stores a piece of log under the next number, and returns the number; nil if `name` is the name of the last piece.
--- Drops the oldest pieces beyond LOG_BYTES_KEPT. While the rest of the memory is reserved, a line that says so takes the place of the pieces.
+-- Drops the oldest pieces beyond LOG_BYTES_KEPT. While the rest of the memory is reserved, stores only FULL, once.
 local function keep_log(id, name, text)
   local log = key('job', id, 'log')
   local kept = redis.call('HMGET', log, 'first', 'next', 'bytes', 'last', 'full')
@@ -409,9 +409,9 @@ local function note_for_owner(owner, id, before, after, started_at)
   end
 end
 
--- Every change of a record goes through here. `before`: its status so far (nil for a new job). `fields`: other changes;
--- for a new job, the whole record. A caller changes the record first, and drops the lease or leaves the queue last: then
--- an error in between leaves what expire.lua, a claim or audit.lua repairs.
+-- Every change of a record goes through here. `before`: the job's status before the change (nil for a new job).
+-- `fields`: other fields to change; for a new job, the whole record. A caller changes the record first, and drops the
+-- lease or leaves the queue last: after an error in between, expire.lua, a claim or audit.lua repairs the rest.
 local function change(id, event, before, fields, detail, more)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
   local done = is_done(after)
@@ -442,12 +442,12 @@ local function change(id, event, before, fields, detail, more)
   end
   append_event(id, event, after, version, record[2], detail, more)
   if before == 'running' and after ~= before then
-    redis.call('DEL', key('job', id, 'partial')) -- the figures of its runs so far
+    redis.call('DEL', key('job', id, 'partial')) -- the figures of the runs so far
     redis.call('HDEL', key('job', id), 'token')
   end
   if done and before == 'running' then
-    drop_progress(id) -- after the last event, whose id must be higher than those of dropped ones
-    redis.call('HDEL', key('job', id), 'needs', 'fits', 'score') -- of queued jobs
+    drop_progress(id) -- after the last event: its id must be higher than the ids of dropped events
+    redis.call('HDEL', key('job', id), 'needs', 'fits', 'score') -- fields of queued jobs
   end
   if before == 'running' and after ~= before then
     count_attempt(id)
@@ -466,12 +466,12 @@ local function change(id, event, before, fields, detail, more)
   return version
 end
 
--- A job's placement class. Jobs of one class fit the same devices, so a claim looks at classes instead of jobs. The class
--- is the job's schema, followed by a digest of its needs (dyno/store/placement.py). A job has no digest if its queue had
--- too many classes (submit.lua), or if a worker couldn't read its spec (claim.lua). Its class is its schema and the
--- answers it has so far, one for each device profile.
+-- A job's placement class. Jobs of one class fit the same devices, so a claim checks classes instead of jobs. The class
+-- is the job's schema, followed by a digest of its needs (dyno/store/placement.py). A job has no digest if its queue
+-- had too many classes (submit.lua), or if a worker couldn't read its spec (claim.lua). The class of such a job is its
+-- schema and its answers so far: whether the job fits, for each device profile that was checked.
 -- `classes:<queue>`, HASH: each class -> its answers. `class:<queue>:<class>`, ZSET: its jobs, scored as in the queue.
--- Both are an index of the queue, which is authoritative: index.lua and audit.lua correct them.
+-- Both keys are indexes of the queue. The queue is authoritative: index.lua and audit.lua correct the indexes.
 local function class_of(schema, needs, fits)
   if needs then
     return (schema or '0') .. '.' .. needs
@@ -484,7 +484,7 @@ local function class_of(schema, needs, fits)
   return (schema or '0') .. '~' .. table.concat(answers)
 end
 
--- `answers`, with those of `more` for other profiles
+-- `answers`, followed by the answers in `more` for profiles that `answers` lacks
 local function with_answers(answers, more)
   for profile, sign in string.gmatch(more, '(%w+)([+-])') do
     if not string.find(answers, profile, 1, true) then
@@ -494,7 +494,7 @@ local function with_answers(answers, more)
   return answers
 end
 
--- `class` and `answers`: by default those in the job's record. Returns all answers of the class.
+-- `class` and `answers`: by default from the job's record. Returns all answers of the class.
 local function join_class(id, queue, score, class, answers)
   if not class then
     local record = redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')
@@ -518,14 +518,14 @@ local function leave_class(id, queue, class)
   end
 end
 
-local answers_of = {} -- by queue and class, of this call
+local answers_of = {} -- by queue and class, for this call
 local function answers_in(queue, class)
   local name = queue .. ' ' .. class
   answers_of[name] = answers_of[name] or redis.call('HGET', key('classes', queue), class) or ''
   return answers_of[name]
 end
 
--- The record as HGETALL returns it, with the answers of its class while it waits; then its queue, while it waits
+-- Returns the record as HGETALL does. If the job waits, the record has the answers of its class, and the queue follows.
 local function with_fits(id)
   local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'schema', 'needs')
   local flat, queue = redis.call('HGETALL', key('job', id)), record[1] == 'queued' and record[2]
@@ -550,8 +550,7 @@ local function passed_over(queue)
   return reached[queue]
 end
 
--- Where a queued job stands: its rank in the queue, its score, the highest score that a device of the queue has passed
--- over.
+-- Returns a queued job's rank in the queue, its score, and the highest score that a device of the queue passed over.
 local function place_of(id, queue)
   local line = key('queue', queue)
   return redis.call('ZRANK', line, id), redis.call('ZSCORE', line, id), passed_over(queue)
@@ -561,7 +560,7 @@ local function priority_of(score)
   return math.floor(tonumber(score) / PRIORITY_STEP)
 end
 
--- The first job of a priority class in a queue or in a key's line, or the last one, with its score; nil if there is none
+-- The first (or last) job of a priority class in a queue or in a key's line, with its score; nil if there is none
 local function edge_of(line, priority, is_last)
   local from, to = integer(priority * PRIORITY_STEP), '(' .. integer((priority + 1) * PRIORITY_STEP)
   local edge
@@ -578,13 +577,13 @@ local function round_of(score)
 end
 
 -- Keys take turns within a priority class, by start-time fair queueing (Goyal, Vin and Cheng, 1996) with jobs of equal
--- cost: each job has a round, and the queue's order is that of the rounds. A key's job is a round after the last one that
--- waits, or in the round that follows those which the devices that it fits have taken. So a job of a key with no others
--- in the queue waits for one job of each other key at most. Requests without a key count as one key.
+-- cost: each job has a round, and the queue is sorted by rounds. A new job's round is the one after its key's last
+-- waiting job, or after the last round that devices for the job have taken, whichever is later. So if a key has no
+-- other job in the queue, its job waits for at most one job of each other key. Requests without a key count as one key.
 --
 -- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round that devices of the profile have taken;
--- "<priority>+", of any profile, for jobs whose fit is unknown. Without them, the queue's first job tells the round.
--- `jobs:waiting:<queue>:<owner>`, ZSET: the key's jobs in the queue, scored as there. The queue is authoritative.
+-- "<priority>+" -> the same for any profile, for jobs without answers. A lost round follows from the queue's first job.
+-- `jobs:waiting:<queue>:<owner>`, ZSET: the key's jobs, with their scores in the queue. The queue is authoritative.
 local function turns_of(queue)
   return key('jobs', 'turns', queue)
 end
@@ -593,8 +592,8 @@ local function line_of(queue, owner)
   return key('jobs', 'waiting', queue, owner or '')
 end
 
--- The round of the key's last waiting job, or 0. Drops entries of jobs that aren't in the queue: a damaged
--- record doesn't name its owner when the job leaves the queue.
+-- The round of the key's last waiting job, or 0. Drops entries of jobs that have left the queue: if a job's record is
+-- damaged, its owner is unknown when the job leaves the queue, so the entry stays.
 local function own_round(queue, priority, owner)
   while true do
     local id, score = edge_of(line_of(queue, owner), priority, true)
@@ -605,7 +604,7 @@ local function own_round(queue, priority, owner)
   end
 end
 
--- `fits`: answers by profile, as of the record. `number`: the order of jobs within a round.
+-- `fits`: answers by profile, as in the job's record. `number`: the order of jobs within a round.
 local function next_score(queue, priority, owner, fits, number)
   local fields = {}
   for profile in string.gmatch(fits or '', '(%w+)%+') do
@@ -619,7 +618,7 @@ local function next_score(queue, priority, owner, fits, number)
   end
   local score = priority * PRIORITY_STEP + (reached + 1) * ROUND_STEP + number % ROUND_STEP
   while redis.call('ZRANGE', key('queue', queue), integer(score), integer(score), 'BYSCORE', 'LIMIT', 0, 1)[1] do
-    score = score + 1 -- scores are unique: scripts continue behind a score
+    score = score + 1 -- scores are unique, because scripts continue after a score
   end
   return integer(score)
 end
@@ -634,8 +633,8 @@ local function note_turn(queue, score, profile)
   end
 end
 
--- Returns 1 if the queue was empty before: then a worker has to be woken; and the answers of the job's class.
--- `class` and `answers` as for join_class
+-- Returns 1 if the queue was empty before (then a worker has to be woken), else 0; and the answers of the job's class.
+-- `class` and `answers`: as for join_class
 local function enqueue(id, queue, score, class, answers)
   redis.call('ZADD', key('queue', queue), score, id)
   redis.call('ZADD', line_of(queue, redis.call('HGET', key('job', id), 'owner')), score, id)
@@ -643,7 +642,7 @@ local function enqueue(id, queue, score, class, answers)
   local all = join_class(id, queue, score, class, answers)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
     if (tonumber(passed) or math.huge) >= tonumber(score) then
-      redis.call('DEL', key('passed', queue)) -- the job is in front of others that were passed over, or it is damaged
+      redis.call('DEL', key('passed', queue)) -- the job is before jobs that were passed over, or `passed` is damaged
       break
     end
   end
@@ -702,8 +701,8 @@ local END_COMMANDS = {
   'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET', 'SADD', 'HVALS', 'ZCARD',
 }
 
--- Ends an attempt that has no outcome: a requested cancel takes precedence, then another attempt, then failure.
--- Returns {new status, 1 if its queue was empty}. With `counts` 0, the attempt isn't counted. The caller drops the lease.
+-- Ends an attempt without an outcome: cancels its job if that was requested, queues it if an attempt is left, or fails
+-- it. Returns {new status, 1 if its queue was empty}. `counts` 0: don't count the attempt. The caller drops the lease.
 local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure, is_handed_back)
   require_rights(END_COMMANDS)
   local record = redis.call('HMGET', key('job', id), 'cancel_requested_at', 'attempt', 'queue', 'score')
@@ -722,7 +721,7 @@ local function end_attempt(id, token, device, event, reason, counts, max_attempt
     fields.attempt = tonumber(record[2]) - 1
   end
   fields.queued_at = NOW_S
-  -- Its old score puts it in front of all later jobs of its priority class.
+  -- The job's old score puts it before all later jobs of its priority class.
   local was_empty = enqueue(id, record[3], record[4])
   change(id, event, 'running', fields, reason, by)
   redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')

@@ -6,12 +6,12 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  digest of the secret
 --
--- Returns {"admitted", {name, scope, prefix, created_at, last_used_at, each limit, high_priority, expires_at; nil where
---      the record has none}}
+-- Returns {"admitted", {name, scope, prefix, created_at, last_used_at, each limit, high_priority, expires_at; nil for a
+--      field that the record lacks}}
 --      or {"limited", ms until the next token, requests per second} or {"unknown"}: no such key, or a revoked one
---      or {"expired", since when}
+--      or {"expired", time of the expiry}
 
-local STEPPED_BACK_MS = 5000 -- a bucket filled further ahead: the clock has stepped back since, by an unknown time
+local STEPPED_BACK_MS = 5000 -- if a bucket was filled later than this from now, Redis' clock has stepped back since
 
 local wanted = { 'digest', 'revoked_at', 'requests_per_s', 'tokens', 'filled_ms', 'last_used_at', 'expires_at' }
 local record = redis.call('HMGET', KEYS[1], unpack(wanted))

@@ -1,6 +1,6 @@
 #!lua
--- Records something about an alarm, once: the rerun of its job, or that a client has acknowledged it. What was recorded
--- first stays. The records of a series expire together.
+-- Records the rerun of an alarm's job, or that a client has acknowledged the alarm. Each is recorded once and never
+-- replaced. The records of a series expire together.
 --
 -- KEYS[1]  alarms, HASH "<job> <field>" -> value
 -- ARGV[1]  namespace

@@ -1,7 +1,7 @@
 """Records of alarms: the rerun that confirms an alarm, and who acknowledged it.
 
-Alarms themselves follow from the results. A series' records expire after its last record was written, when none of
-the results of that time can be left.
+Alarms themselves are computed from the results. The records of a series expire together, so long after the last write
+that all results of that time have expired too.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, pipelined, store_erro
 
 @dataclass(frozen=True)
 class Look:
-    """`succeeded`: how many of the workload's jobs had ever succeeded. `at_s`: the time by Redis' clock."""
+    """A search for new alarms: its time by Redis' clock, and how many jobs of the workload had succeeded by then."""
 
     succeeded: int
     at_s: float
@@ -47,7 +47,7 @@ class AlarmRecords:
         return await self._record(series_id, job_id, {"rerun": rerun_id})
 
     async def take_turn(self, every_s: float) -> bool:
-        """Whether this process looks for new alarms now: within `every_s`, only one process does."""
+        """Returns whether this process should look for new alarms now. Within `every_s`, only one process gets True."""
         name, pause_ms = self._keys.alarms_checked, max(1, round(every_s * 1000))
         with store_errors():
             taken = bool(await self._client.set(name, 1, nx=True, px=pause_ms))
@@ -56,7 +56,7 @@ class AlarmRecords:
         return taken
 
     async def looks(self, workload: str) -> tuple[Look, Look]:
-        """The last look for new alarms of this workload that has ended, and the look that begins now."""
+        """The last completed search for new alarms of this workload, and the search that begins now."""
         succeeded_field = f"ended {workload} {Status.SUCCEEDED} none"
         commands = [("hget", self._keys.alarms_looked, workload), ("hget", self._keys.counts, succeeded_field)]
         last, succeeded, (now_s, micros) = await pipelined(self._client, [*commands, ("time",)])

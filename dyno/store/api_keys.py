@@ -1,8 +1,8 @@
 """API keys: create, list, revoke, find by secret or by a browser's session, and count requests against their limits.
 
-Once a key exists, every request needs a key until `open_again` is called. Revoking the last key doesn't open the
-service to everyone. A Redis that lost its keys doesn't either: a process that has seen keys looks for the mark that
-`open_again` leaves.
+Once a key exists, every request needs a key until `open_again` is called. The service stays closed even if the last key
+is revoked or Redis loses its keys: a process that has seen keys admits requests without a key only if it finds the mark
+that `open_again` sets.
 """
 
 import hmac
@@ -56,15 +56,15 @@ def limit_reached(limit: str, most: int, has: int, day_left_ms: int) -> LimitRea
 
 
 class LocalRates:
-    """Request rates of keys in this process, for the time in which Redis can't count them. Buckets as in admit.lua."""
+    """Counts the requests of keys in this process while Redis can't count them. Its buckets are those of admit.lua."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets = OrderedDict[str, tuple[float, float]]()  # key -> its tokens, and when they were counted
+        self._buckets = OrderedDict[str, tuple[float, float]]()  # key -> tokens, and when they were counted
         self._warned_s = -inf
 
     def count(self, key: ApiKey, why: str) -> None:
-        """Count a request of the key. Raises LimitReached. `why`: why Redis can't, for a log line a minute."""
+        """Count a request of the key. Raises LimitReached. `why`: why Redis can't count, logged once a minute."""
         now_s = self._clock()
         if now_s - self._warned_s >= _WARN_EVERY_S:
             self._warned_s = now_s
@@ -91,7 +91,7 @@ class ApiKeys:
         self._revoke = client.cached_script(SCRIPT_SOURCES[Script.REVOKE])
         self._open = client.cached_script(SCRIPT_SOURCES[Script.OPEN])
         self._rates = LocalRates()
-        self._admitted = OrderedDict[str, ApiKey]()  # by digest: what the last request with each key got
+        self._admitted = OrderedDict[str, ApiKey]()  # by digest: the key, if its last request was admitted
 
     async def any(self) -> bool:
         """Whether requests need a key."""
@@ -148,7 +148,7 @@ class ApiKeys:
         return outcome == "revoked"
 
     async def open_again(self) -> bool:
-        """Delete all keys, so that requests need none. False, and nothing deleted, if a key isn't revoked."""
+        """Delete all keys, so that requests need no key. Returns False, and deletes nothing, if a key isn't revoked."""
         with store_errors():
             reply: Any = await self._open(keys=[self._keys.api_keys, self._keys.opened], args=[self._keys.namespace])
         return bool(reply[0] == "opened")
@@ -157,7 +157,7 @@ class ApiKeys:
         """The key of this secret; None if the secret is unknown or the key is revoked.
 
         Counts a request against the key's rate, and updates `last_used_at` once a minute. While Redis is full or
-        read-only, this process counts for itself, so that reads go on. Raises KeyExpired and LimitReached.
+        read-only, this process counts by itself, so that reads still work. Raises KeyExpired and LimitReached.
         """
         return None if SECRET.fullmatch(secret) is None else await self._admit_digest(digest_of(secret))
 
@@ -169,7 +169,7 @@ class ApiKeys:
         return session
 
     async def admit_session(self, session: str) -> ApiKey | None:
-        """The key of the session, as `admit`; None if the session has ended or its key is revoked."""
+        """The key of the session; otherwise as `admit`. None if the session has ended or its key is revoked."""
         with store_errors():
             digest: Any = await self._client.get(self._keys.session(digest_of(session)))
         return None if digest is None else await self._admit_digest(digest)
@@ -210,7 +210,7 @@ class ApiKeys:
     def last_admitted(self, secret: str) -> ApiKey | None:
         """The key, if the last request with it was admitted.
 
-        It tells what to read together with `admit`, and gives no right to what was read: `admit` decides.
+        It only lets a caller start reads at the same time as `admit`. Whether the request is admitted, `admit` decides.
         """
         return self._admitted.get(digest_of(secret))
 
@@ -236,7 +236,7 @@ class ApiKeys:
         return None if key.expires_at is not None and key.expires_at <= now else key
 
     async def _read(self, key_id: str) -> tuple[dict[str, str], datetime]:
-        """The key's record, {} without one, and Redis' time."""
+        """The key's record ({} if there is none), and Redis' time."""
         with store_errors():
             record: Any = await self._client.hgetall(self._keys.api_key(key_id)) if KEY_ID.fullmatch(key_id) else {}
             seconds, micros = await self._client.time()

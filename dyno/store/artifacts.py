@@ -18,7 +18,7 @@ from dyno.store.redis import Keys, store_errors
 from dyno.store.stored_results import decompress, execute_raw
 
 LOOK_AGAIN_S = 3600.0  # interval between checks of a live job, or of a job whose files can't be deleted
-SETTLED_S = 3600.0  # after a job's end: by then, superseded attempts have stopped uploading
+SETTLED_S = 3600.0  # this long after a job's end, superseded attempts have stopped uploading
 _AT_ONCE = 100
 _GONE = -2  # PTTL's reply for a missing key; -1 means no expiry
 
@@ -34,7 +34,7 @@ async def check_token(client: redis.asyncio.Redis, settings: Settings, job_id: s
     """Raises StaleToken unless `token` belongs to the attempt that runs the job now.
 
     The error is the same for an unknown job: the caller hasn't been authenticated, so it mustn't reveal which jobs
-    exist. A lease that ran out but wasn't taken still counts, as it does for a heartbeat.
+    exist. As for a heartbeat, a lease that ran out is still valid until maintenance ends it.
     """
     with store_errors():
         record: Any = await client.hmget(Keys(settings.namespace).job(job_id), ["status", "token"])
@@ -63,8 +63,8 @@ def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) ->
     These are all files of a job without a record, a done job's files that its result doesn't list, and half-written
     files of any job. Returns the ids of the jobs without a record.
 
-    Safe to run in several processes at once. Raises StoreUnavailable, and what `files` raises: that job is retried
-    later.
+    Safe to run in several processes at once. Raises StoreUnavailable, and the errors of `files`. A job with an error is
+    checked again later.
     """
     keys, dropped = Keys(settings.namespace), []
     with store_errors():

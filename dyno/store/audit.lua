@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
 -- Compares some running jobs with their leases, some queued jobs with their queues and placement classes, and some jobs
--- of any status with the index of their status, and repairs what differs: a write that failed, or data that was restored
--- or edited. The records are authoritative. Each call goes on where the last one of any process stopped, and begins again
--- after the last job.
+-- of any status with the index of their status. Repairs the differences, which come from a failed write or from
+-- restored or edited data. The records are authoritative. Each call continues where the last call of any process
+-- stopped, and begins again after the last job.
 --
--- A running job without a lease gets one: a live worker's next heartbeat keeps it, and expire.lua ends it otherwise.
+-- A running job without a lease gets one. The next heartbeat of a live worker extends it; otherwise expire.lua ends it.
 --
--- KEYS[1]  audit, HASH {at_ms; running, queued, any: the number of jobs behind which each of the three goes on}
+-- KEYS[1]  audit, HASH {at_ms; running, queued, any: how many jobs of each kind were checked in this pass}
 -- ARGV[1]  namespace
 -- ARGV[2]  least time between two calls, ms; an earlier call does nothing
--- ARGV[3]  most jobs of each of the three   ARGV[4]  lease, ms
+-- ARGV[3]  most jobs of each kind       ARGV[4]  lease, ms
 -- ARGV[5]  most attempts                ARGV[6]  failure of the last one, JSON
--- ARGV[7]… jobs to put back into all indexes, after one was damaged; then nothing else is done
+-- ARGV[7]… jobs to put back into all indexes, after an index was damaged; then the call does nothing else
 --
--- Returns {kind of the repair, job id, …}. An error at one job has the kind "failed: <message>", and the others go on
+-- Returns {kind of the repair, job id, …}. An error at a job has the kind "failed: <message>", and the audit continues
 
 local found = {}
 
@@ -23,7 +23,7 @@ local function repaired(kind, id)
   found[#found + 1] = id
 end
 
--- Corrects an entry of the index of a status. Returns whether it was right.
+-- Corrects an entry of the index of a status. Returns whether the entry was right.
 local function has_status(id, indexed, status)
   if status == indexed then
     return true
@@ -52,7 +52,7 @@ local function audit_running(id)
   end
   if token ~= '' and device ~= '' and not lease[1] then
     take_lease(device, id, token, record[4] or '', ARGV[4])
-  else -- another job has the lease, so this one's worker can't extend it any more
+  else -- another job has the lease, so this job's worker can't extend it any more
     end_attempt(id, token, device, 'expire', 'worker_lost', '1', ARGV[5], ARGV[6])
   end
   repaired('running_without_lease', id)
@@ -115,11 +115,11 @@ local function restore_done(id, status, record)
     end
   end
   if delivery == 'pending' then
-    redis.call('ZADD', key('jobs', 'webhooks', 'due'), 'NX', integer(NOW_MS), id) -- leaves its lane, if it is in one
+    redis.call('ZADD', key('jobs', 'webhooks', 'due'), 'NX', integer(NOW_MS), id) -- takes it out of its lane, if any
   end
 end
 
--- Puts a job into all indexes. Entries that are there stay as they are.
+-- Puts a job into all indexes. Existing entries stay as they are.
 local function restore(id)
   local record = fields_of({ id, redis.call('HGETALL', key('job', id)) })
   local status, created_ms = record.status, record.created_ms

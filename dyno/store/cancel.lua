@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Cancels a waiting job at once, and asks the worker of a running one to stop it. Repeating it changes nothing.
+-- Cancels a waiting job at once, or asks the worker of a running job to stop it. A repeated call changes nothing.
 --
 -- KEYS[1]  job record, HASH
 -- ARGV[1]  namespace

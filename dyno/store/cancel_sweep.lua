@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Cancels all jobs of a sweep that aren't done, in one step. Repeating it changes nothing. cancel.lua is the function
--- `cancel` here.
+-- Cancels all jobs of a sweep that aren't done, in one step. A repeated call changes nothing. The function `cancel` is
+-- cancel.lua.
 --
 -- KEYS[1]  sweep, HASH
 -- ARGV[1]  namespace

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- Leases the best waiting job over several queues that fits a device to that device. Priority decides first. Then keys
--- take turns, within a queue (_ledger.lua) and over the device's queues. A single key's oldest job wins.
--- A job that doesn't fit is passed over and keeps its place. So is a job of a newer schema, because the worker would
--- silently ignore fields that it doesn't know; the job's record then gives this as the reason.
--- The script looks at the first job of each placement class (_ledger.lua) that fits, so it takes no longer behind many
--- jobs that don't fit.
--- A lease that ran out still counts: only expire.lua ends it, so that two attempts are never live at once.
+-- Gives a device the lease of the best job that waits in several queues and fits the device. Priority decides first.
+-- Then keys take turns, within a queue (_ledger.lua) and over the device's queues. Of one key's jobs, the oldest goes
+-- first.
+-- A job that doesn't fit is passed over and keeps its place. A job of a newer schema is passed over too, because the
+-- worker would silently ignore fields that it doesn't know; the job's record then gives this as the reason.
+-- The script checks only the first job of each placement class (_ledger.lua): jobs that don't fit don't slow it down.
+-- A device can't claim while it has a lease, even one that ran out: only expire.lua ends it, so that two attempts are
+-- never live at once.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- KEYS[2]… queues that the device serves, ZSET of job ids by score
@@ -14,17 +15,17 @@
 -- ARGV[4]  worker, JSON                 ARGV[5]  lease, ms
 -- ARGV[6]  profile of the device (dyno/store/placement.py); "" if every job fits
 -- ARGV[7]  newest schema of a job that the worker knows
--- ARGV[8]  process that uses the device while its worker waits for it, JSON. The job isn't leased then, and its record
---          names the process. "" for a worker that has its device
+-- ARGV[8]  process that uses the device while the worker waits for the device, JSON. The job isn't leased then, and its
+--          record names the process. "" for a worker that has its device
 -- ARGV[9]  most jobs of an "asked" reply
 -- ARGV[10] "1" if the classes were compared with their queues in an earlier call of this claim, else ""
 -- ARGV[11]… jobs of the last "asked" reply, each followed by "+" if it fits that profile, "-" if not, "!" if the worker
---          can't read its spec. It is claimed then, so that its attempt reports the error
+--          can't read the job's spec. Then the job is claimed, so that its attempt reports the error
 --
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 if a cancel was requested}
 --      or {"held", queue}: instead of "claimed" if ARGV[8] is set
---      or {"asked", id, spec, …}: the fit of these jobs is unknown; call again with the answers
---      or {"unindexed", queue, …}: their classes lack jobs or have others; call index.lua for each, then call again
+--      or {"asked", id, spec, …}: it is unknown whether these jobs fit the device; call again with the answers
+--      or {"unindexed", queue, …}: their classes lack jobs or have wrong jobs; run index.lua on each queue, call again
 --      or {"further"}: LOOKS entries were repaired, or jobs of a newer schema noted; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}: no waiting job fits
 
@@ -32,7 +33,7 @@ local LOOKS = 100 -- 1.5 ms, measured on a busy machine with two cores: the long
 local NEWER = 'newer_schema'
 local BUSY = 'device_busy'
 local UNREADABLE = '!'
-local REMEMBERED_MS = 60000 -- TTL of `passed`: `passed_over` of a job is about the last minute
+local REMEMBERED_MS = 60000 -- TTL of `passed`: a job's `passed_over` tells about the last minute
 
 local device, token, profile, known_schema = ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7])
 local QUEUE_NAME_AT = #key('queue', '') + 1
@@ -57,8 +58,8 @@ local function answer(answers)
   return last and string.sub(answers, last + 1, last + 1)
 end
 
--- Answers for all jobs of the class. A job without a digest of its needs, or with a spec that the worker can't read,
--- moves to the class with its own answers.
+-- Stores an answer for all jobs of the class. But a job without a digest of its needs, or with a spec that the worker
+-- can't read, moves to the class that has its own answers.
 local function note_answer(id, sign)
   local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'schema', 'needs', 'fits')
   if not allowed(record[1] or nil, 'claim') then
@@ -88,7 +89,7 @@ local function note_held(id, held_by)
   return record[1]
 end
 
--- The queues whose classes don't have as many jobs
+-- The queues whose number of jobs differs from that of their classes
 local function unindexed()
   local found = {}
   for _, queue in ipairs(queues) do
@@ -115,9 +116,9 @@ local function note_served(owner, queue)
   redis.call('PEXPIRE', name, DAY_MS)
 end
 
--- The turn of each queue that has a head: its first job that fits or may fit. The head of the key that this device
--- served longest ago goes first. Of one key's heads, those in front of other keys' jobs go first, and their queues take
--- turns. Then the oldest goes first: ids begin with the time.
+-- The turn of each queue that has a head, which is its first job that fits or may fit. The head whose key this device
+-- served longest ago goes first. Of one key's heads, those in queues that also have other keys' jobs go first, and
+-- these queues take turns. Then the oldest head goes first: ids begin with the time.
 local function turns_of_queues(heads)
   local turns, number = {}, 0
   for _ in pairs(heads) do
@@ -140,7 +141,7 @@ local function has_turn(one, other)
   return one[3] < other[3]
 end
 
--- The first `count` jobs of a class, added to `jobs`. Updates the head of their queue.
+-- Adds the first `count` jobs of a class to `jobs`. Updates the head of their queue.
 local function add_first(jobs, heads, queue, class, count)
   local found = redis.call('ZRANGE', key('class', queue, class), 0, count - 1, 'WITHSCORES')
   for at = 1, #found, 2 do
@@ -152,8 +153,8 @@ local function add_first(jobs, heads, queue, class, count)
   end
 end
 
--- The best job that fits, if any; the jobs in front of it whose fit is unknown, best first; the classes of newer
--- schemas; the head of each queue that has one
+-- Returns the best job that fits, if any; the better jobs of which it is unknown whether they fit, best first; the
+-- classes of newer schemas; the heads by queue
 local function survey()
   local fitting, unknown, newer, heads = {}, {}, {}, {}
   for _, queue in ipairs(queues) do
@@ -185,7 +186,7 @@ local function survey()
   return fitting[1], unknown, newer, heads
 end
 
--- Whether the job waits in that class. If not, corrects the index: the record is authoritative.
+-- Whether the job waits in `job.class`. If not, corrects the index: the record is authoritative.
 local function is_placed(job)
   local record = redis.call('HMGET', key('job', job.id), 'status', 'schema', 'needs', 'fits')
   local class = class_of(record[2], record[3], record[4])
@@ -220,7 +221,7 @@ local function remember(queue, name, score)
   redis.call('PEXPIRE', key('passed', queue), REMEMBERED_MS, 'NX')
 end
 
--- The place in a queue behind which this call looked at no job
+-- The end of the part of a queue that this call has checked, as a bound of ZRANGE
 local function looked_until(heads, queue)
   return heads[queue] and '(' .. integer(heads[queue].order) or '+inf'
 end
@@ -236,8 +237,8 @@ local function remember_passed(heads)
   end
 end
 
--- Records the reason in up to LOOKS jobs of newer schemas, once however many workers pass them over. Returns whether
--- there may be more. A field of `passed` remembers how far each class was noted.
+-- Records the reason in up to LOOKS jobs of newer schemas, once per job, however many workers pass it over. Returns
+-- whether there may be more such jobs. A field of `passed` holds how far each class was processed.
 local function note_newer(newer, heads)
   local left = LOOKS
   for _, at in ipairs(newer) do
@@ -262,8 +263,7 @@ local function note_newer(newer, heads)
   return false
 end
 
--- The worker is idle from now on. Marks the queues whose jobs don't fit its device: their next submit must wake a
--- worker.
+-- Marks the queues whose jobs don't fit the device: their next submit must wake a worker, as this worker is idle now.
 local function rest()
   for _, queue in ipairs(queues) do
     if redis.call('EXISTS', key('passed', queue)) == 1 then
@@ -284,7 +284,7 @@ local function take(job)
   redis.call('HDEL', key('job', id), 'status_reason', 'held_by')
   change(id, 'claim', 'queued', {
     token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = attempt,
-    fits = answers, -- for its class, if it is requeued
+    fits = answers, -- for the job's class, if it is requeued
   }, ARGV[4], whose(attempt, token, device))
   note_turn(job.queue, job.order, profile)
   note_served(record[4] or '', job.queue)
@@ -299,7 +299,7 @@ if lease[1] then
     return reply(lease[1]) -- a retry of a call whose reply was lost
   end
   if lease[3] and redis.call('ZADD', key('leases'), 'NX', lease[3], device) == 1 then
-    count(1, 'repaired', 'lease_not_listed') -- else it would never expire
+    count(1, 'repaired', 'lease_not_listed') -- else the lease would never expire
   end
   return { 'leased', lease[1] }
 end

@@ -1,8 +1,8 @@
 """Rebuild keys whose values have a wrong type, because the data were damaged or edited by hand.
 
-A script that meets such a value deletes it, notes the name in `Keys.damaged`, and goes on (`_ledger.lua`). The API's
-maintenance looks for values that no script has met, and rebuilds all noted keys from the records. What no record holds
-is lost: cordons, events, logs and counts.
+A script that meets such a value deletes it, adds the key's name to `Keys.damaged`, and continues (`_ledger.lua`). The
+API's maintenance looks for values that no script has met, and rebuilds all keys in `Keys.damaged` from the records.
+Cordons, events, logs and counts are lost, because no record holds them.
 """
 
 import json
@@ -41,7 +41,7 @@ def _of_queues(keys: Keys, queues: Collection[str]) -> list[str]:
 
 
 def remove_damaged(client: redis.Redis, keys: Keys, names: Iterable[str]) -> None:
-    """Delete the values of wrong types, and note their keys. Keys whose values nothing else has are left alone."""
+    """Delete the values of wrong types, and list their keys in `Keys.damaged`. Values with an origin "record" stay."""
     given = [part for name in names if (kind := keys.deletable_type(name)) for part in (name, kind)]
     if given:
         client.register_script(SCRIPT_SOURCES[Script.REMOVE])(args=[keys.namespace, *given])
@@ -50,12 +50,12 @@ def remove_damaged(client: redis.Redis, keys: Keys, names: Iterable[str]) -> Non
 def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
     """Rebuild the keys whose values had a wrong type. Returns their names.
 
-    Deletes such values; scripts delete the values that they meet. Then one process reads all records, and puts them
-    into the indexes. Until it has ended, other processes return no names. Idempotent. Raises StoreUnavailable.
+    Deletes the wrong values that no script has deleted. Then one process reads all records, and puts them into the
+    indexes. Until it has finished, other processes return no names. Idempotent. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     with store_errors():
-        remove_damaged(client, keys, _lists(keys))  # first: the names of queues follow from them
+        remove_damaged(client, keys, _lists(keys))  # first, because they hold the names of queues
         queues = fleet.served_queues(client, settings).union(map(str, client.smembers(keys.queues)))
         remove_damaged(client, keys, _of_queues(keys, queues))
         if not client.exists(keys.damaged) or not take_turn(client, keys.repairing, _REPAIRED_WITHIN_MS):
@@ -116,7 +116,7 @@ def _damaged_skipped(name: str) -> Iterator[None]:
 
 
 def _ids(client: redis.Redis, before: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:
-    """The parts of key names after `before` that match the pattern as a whole, some at a time."""
+    """The parts of key names after `before` that match the whole pattern, up to 100 at a time."""
     glob = re.sub(r"([\]\[*?^\\-])", r"\\\1", before) + "*"
     names = (str(name).removeprefix(before) for name in client.scan_iter(match=glob, count=_SCANNED_AT_ONCE))
     ids = filter(pattern.fullmatch, names)

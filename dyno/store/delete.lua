@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Deletes a done job and all its keys, except its idempotency key, so that a late retry of its submit makes no second
--- job. Its files become due for deletion once uploads have ended; see dyno/store/artifacts.py.
+-- Deletes a done job and all its keys except the idempotency key, so that a late retry of the submit makes no second
+-- job. The job's files become due for deletion once uploads have ended; see dyno/store/artifacts.py.
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  artifacts, ZSET of jobs by time of the next check of their files, ms
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  how long after the job's end uploads may continue, ms
--- ARGV[4]  for retention, the number of done jobs to keep: at this number the job stays. So does a job whose webhook is
---          pending and was never redelivered. Absent for a deletion that a caller asked for
--- ARGV[5]  1 if that is the number of the owner's done jobs
+-- ARGV[4]  for retention, the number of done jobs to keep: the job stays if there are no more than these, or if its
+--          webhook is pending and was never redelivered. Absent for a deletion that a caller requested
+-- ARGV[5]  1 if ARGV[4] limits the owner's done jobs; absent if it limits those of all owners
 --
 -- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"} or {"kept"}
 

@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
 -- Leases a due delivery for the duration of an attempt. The attempt counts from now on, even if the deliverer dies
--- before it settles it. A delivery without attempts left, whose last attempt was never settled, has failed.
+-- before it settles the attempt. If no attempt is left and the last one was never settled, the delivery has failed.
 --
 -- Due deliveries wait in lanes, one per owner (an API key; "" for none) and receiver. The owner served longest ago
--- comes first, then its receiver served longest ago, then the job that was due first. So a backlog of one owner or
--- receiver doesn't hold up the others.
+-- goes first; of its receivers, the one served longest ago; of that receiver's jobs, the one that was due first. So a
+-- backlog of one owner or receiver doesn't delay the others.
 --
 -- KEYS[1]  due, ZSET of jobs by time of the next attempt, ms; deliveries in lanes aren't in it
--- KEYS[2]  ready, ZSET of owners by when they were served, ms. <KEYS[2]>:<owner> is the same for the owner's
---          receivers, and <KEYS[2]>:<owner>:<receiver> is a ZSET of jobs by when they were due
+-- KEYS[2]  ready, ZSET of owners by the time when they were last served, ms. <KEYS[2]>:<owner> is such a ZSET of the
+--          owner's receivers, and <KEYS[2]>:<owner>:<receiver> is a ZSET of jobs by the time when they were due
 -- ARGV[1]  namespace
 -- ARGV[2]  token of the attempt         ARGV[3]  duration of the lease, ms
 -- ARGV[4]  most attempts in a series    ARGV[5]  number of attempts whose outcomes are kept
--- ARGV[6]  number of excluded receivers; then these, as they were returned, and the excluded owners
+-- ARGV[6]  number of excluded receivers. Then follow these receivers, as they were returned, and the excluded owners
 --
 -- Returns {"taken", job id, attempts in this series, receiver, owner, now} or {"none"} or {"again"} (call again: one
 -- call is limited to LOOKED_AT jobs)
@@ -27,7 +27,7 @@ for index = 7, #ARGV do
   local busy = index <= 6 + MOST_BUSY and busy_receivers or busy_owners
   busy[ARGV[index]] = true
 end
--- In ms, exact to the microsecond, to order two calls within a millisecond.
+-- The time in ms, exact to the microsecond, to order two calls within a millisecond.
 local NOW_EXACT = string.format('%.3f', tonumber(TIME[1]) * 1000 + tonumber(TIME[2]) / 1000)
 
 -- Host and port, normalized so that different spellings of one receiver give the same text.
@@ -38,7 +38,7 @@ local function receiver_of(url)
   return name .. ':' .. integer(tonumber(port) or (scheme == 'http' and 80 or 443))
 end
 
--- If Redis' clock has stepped back by 5 s or more since a recent call, makes all attempts due earlier by as much.
+-- If Redis' clock has stepped back by 5 s or more since a recent call, moves all due times back by as much.
 local function follow_clock()
   local clock = key('jobs', 'webhooks', 'clock')
   local back_ms = (tonumber(redis.call('GET', clock)) or 0) - NOW_MS
@@ -59,7 +59,7 @@ local function sort_in()
     local id, at_ms = due[index], due[index + 1]
     local record = redis.call('HMGET', key('job', id, 'webhook'), 'url', 'owner')
     redis.call('ZREM', KEYS[1], id)
-    if record[1] then -- else it was deleted with its job
+    if record[1] then -- else the delivery was deleted with its job
       local owner, receiver = record[2] or '', receiver_of(record[1])
       redis.call('HSET', key('job', id, 'webhook'), 'ready_ms', at_ms)
       redis.call('ZADD', key('jobs', 'webhooks', 'ready', owner, receiver), at_ms, id)
@@ -70,7 +70,7 @@ local function sort_in()
   return #due == 2 * LOOKED_AT
 end
 
--- Whether the delivery needs an attempt now. One that was rescheduled since returns to its lane when it is due.
+-- Whether the delivery needs an attempt now. A delivery that was rescheduled meanwhile returns to its lane when due.
 local function is_ready(id)
   local record = redis.call('HMGET', key('job', id, 'webhook'), 'status', 'tried', 'again')
   if record[1] ~= 'pending' or redis.call('ZSCORE', KEYS[1], id) then
@@ -84,7 +84,7 @@ local function is_ready(id)
   return true
 end
 
--- The first job of a lane that needs an attempt; all checked jobs are removed from the lane.
+-- Returns the first job of a lane that needs an attempt. Removes this job and the jobs before it from the lane.
 local function first_of(lane)
   while looked_at < LOOKED_AT do
     local id = redis.call('ZRANGE', lane, 0, 0)[1]
@@ -100,7 +100,7 @@ local function first_of(lane)
   return nil
 end
 
--- Removes an owner or receiver without deliveries; moves one that was served behind all others.
+-- Removes an owner or receiver without deliveries. An owner or receiver that was served goes behind all others.
 local function renew(kind, name, was_served)
   if redis.call('EXISTS', kind .. ':' .. name) == 0 then
     redis.call('ZREM', kind, name)

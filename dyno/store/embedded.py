@@ -21,13 +21,13 @@ from dyno import folders
 from dyno.errors import ServerUnavailable
 from dyno.settings import Durability
 
-MEMORY_PART = 4  # of the host's memory: a full server refuses new jobs, and the kernel doesn't kill it
+MEMORY_PART = 4  # a quarter of the host's memory: a full server then refuses new jobs before the kernel kills it
 START_WITHIN_S = 10.0
 STOP_WITHIN_S = 5.0
 
 # In a process with threads, only async-signal-safe calls may run between fork and exec. So a fresh interpreter requests
-# the parent-death signal and then execs the server. TERM, not KILL: the server flushes the writes it acknowledged. The
-# umask gives the server's files to this user alone.
+# the parent-death signal and then execs the server. The signal is TERM, so that the server flushes acknowledged writes.
+# With this umask, only this user can read the server's files.
 _UNTIL_PARENT_DIES = """
 import ctypes, os, signal, sys
 os.umask(0o077)
@@ -73,8 +73,8 @@ class EmbeddedServer:
     Only this user can read the data.
 
     Start it from a thread that outlives it: the kernel sends the parent-death signal when the starting thread ends.
-    `start` and `revive` raise ServerUnavailable if the server exits or doesn't respond for 10 s; they wait for as long
-    as it loads its data. The constructor raises ServerUnavailable if no server binary is found.
+    `start` and `revive` raise ServerUnavailable if the server exits or doesn't respond for 10 s; while it loads its
+    data, they wait without a limit. The constructor raises ServerUnavailable if no server binary is found.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class EmbeddedServer:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        # A directory of its own: a socket's path is limited to 107 bytes, and other users mustn't enter it.
+        # A new directory: its path must be short (a socket's has at most 107 bytes), and other users mustn't enter it.
         self._private_dir = Path(tempfile.mkdtemp(prefix="dyno-server-"))
         try:
             with _folder_errors(self._directory):
@@ -141,7 +141,7 @@ class EmbeddedServer:
             self._process.wait()
 
     def revive(self) -> bool:
-        """Restart the server on the same socket and data if it has died. Return whether it had."""
+        """Restart the server on the same socket and data if it has died. Return whether it had died."""
         if self._process is None or self._process.poll() is None:
             return False
         self._process = self._launch()
@@ -169,7 +169,7 @@ class EmbeddedServer:
             "appendfsync": "no" if self._durability == "none" else self._durability,
             "maxmemory-policy": "noeviction",
             "maxmemory": str(_host_memory_bytes() // MEMORY_PART),
-            "stream-node-max-bytes": "192",  # these two: a queued job takes 2.4 kB of memory instead of 6.9
+            "stream-node-max-bytes": "192",  # with this and the next, a queued job takes 2.4 kB, not 6.9
             "hash-max-listpack-value": "2048",
             "auto-aof-rewrite-percentage": "10",  # a restart loads a rewritten file five times as fast as commands
             "aof-use-rdb-preamble": "yes",
@@ -184,7 +184,7 @@ class EmbeddedServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[self._lock_fd],  # the server holds the lock: it may outlive its parent by a moment
+            pass_fds=[self._lock_fd],  # the server holds the lock, as it may outlive its parent by a moment
             start_new_session=True,  # Ctrl-C mustn't reach the server: Dyno needs it during its own shutdown
         )
 
@@ -193,7 +193,7 @@ class EmbeddedServer:
         deadline = time.monotonic() + START_WITHIN_S
         with redis.Redis.from_url(self.url, retry=None) as client:
             while (seen := _look(client)) != "ready":
-                # Loading takes longer the longer the append-only file is: a deadline could make every start fail.
+                # A long append-only file takes long to load: a deadline for loading could make every start fail.
                 late = seen == "silent" and time.monotonic() > deadline
                 if late or self._process.poll() is not None:
                     raise ServerUnavailable(f"the embedded Redis server did not start: {self._log_tail()}")
@@ -245,7 +245,7 @@ def _look(client: redis.Redis) -> Literal["ready", "loading", "silent"]:
 
 
 def _lock(data_dir: Path) -> int:
-    """Lock the data directory: two servers would corrupt each other's append-only file.
+    """Lock the data directory, because two servers would corrupt its append-only file.
 
     Waits up to 5 s, since the server of a parent that was just killed may still be shutting down.
     """

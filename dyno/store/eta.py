@@ -1,9 +1,9 @@
 """Queue positions and ETAs of waiting jobs, from the durations of past jobs and a simulation of future claims.
 
-For each job that succeeds, `finish.lua` records its duration beside its workload's estimate, in one bounded series per
+For each job that succeeds, `finish.lua` records its duration and its workload's estimate, in one bounded series per
 workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
-the order in which devices will claim them. All requests share one forecast for a second, or until a job runs that it
-doesn't know, so its cost doesn't grow with their number. Forecasts are optional: if one can't be made, it is empty.
+the order in which devices will claim them. All requests share one forecast for a second, or until a job runs that the
+forecast doesn't know, so more requests don't cost more forecasts. If a forecast can't be made, it is empty.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from dyno.store.records import QueueState, read_spec
 from dyno.store.redis import Keys, pipelined, store_errors
 
 DURATIONS_KEPT = 60  # newest readings, as `PACES_KEPT` of finish.lua; old readings of a device fade out
-MIN_DURATIONS = 3  # readings that a median needs to withstand one outlier
+MIN_DURATIONS = 3  # readings; with fewer, one outlier would decide the median
 _EQUAL_KEPT = 5  # newest readings of equal work
 _WORK_DIGITS = 12
-_OVERDUE_S = 0.5  # the rest of a running job that was expected to have ended
+_OVERDUE_S = 0.5  # assumed remaining time of a running job that should have ended already
 PRIORITY_STEP = 2**50  # between the scores of priority classes, as in _ledger.lua
 _SIMILAR = math.log(2)  # jobs are of similar size if their estimates are within a factor of 2 of each other
 
 
 @dataclass(frozen=True)
 class ExpectedDuration:
-    """The series that a job's duration belongs to, the workload's estimate of that duration, and a digest of the work:
-    see `work_digest`."""
+    """The series of a job's duration, the workload's estimate of the duration, and a digest of the work
+    (`work_digest`)."""
 
     series: str
     expected_s: float
@@ -63,14 +63,14 @@ class DurationReading(NamedTuple):
 
 
 def duration_series(spec: Spec, device: Device) -> str:
-    """The name of the series. Devices of one model share it; CPUs only if they have the same number of cores, since
-    serial work takes the same time on any number of them."""
+    """The name of the series. Devices of one model share a series. CPUs share it only if they also have the same number
+    of cores, since serial work isn't faster with more cores."""
     cores = f"/{len(device.cores)}" if device.driven_as == "cpu" else ""
     return f"{spec.workload}:{spec.framework}:{device.kind}/{model_slug(device.model)}{cores}"
 
 
 def work_digest(spec: Spec) -> str:
-    """A digest of all that decides how long a job of a series takes: params, replicas and settings of each arm."""
+    """A digest of what determines a job's duration within a series: params, replicas and settings of each arm."""
     arms = [(arm.workload, arm.framework, arm.replicas, sorted(arm.params.items()), arm.measure) for arm in spec.arms]
     return hashlib.sha256(to_json(arms)).hexdigest()[:_WORK_DIGITS]
 
@@ -90,11 +90,11 @@ def parse_durations(texts: Sequence[str]) -> list[DurationReading]:
 
 
 def likely_duration_s(readings: Sequence[DurationReading], expected_s: float, work: str) -> float | None:
-    """The likely duration of a job whose workload estimates `expected_s`; `readings` are in order, newest first.
+    """The likely duration of a job whose workload estimates `expected_s`. `readings`: newest first.
 
     It is the median duration of the last jobs of equal work, if there are any. Otherwise it is the estimate times the
-    median ratio of actual to estimated duration. That median is over the readings of similar size, since the startup
-    weighs more in a small job, or over the MIN_DURATIONS nearest in size. None if there are fewer in all.
+    median ratio of actual to estimated duration, over the readings of similar size, since startup is a larger share of
+    a small job. These are at least the MIN_DURATIONS readings nearest in size; None if there are fewer readings.
     """
     equal = [reading.took_s for reading in readings if reading.work == work][:_EQUAL_KEPT]
     if equal:
@@ -118,7 +118,7 @@ def read_likely_duration_s(client: redis.Redis, keys: Keys, expected: ExpectedDu
 
 @dataclass(frozen=True)
 class WaitingJob:
-    """A job in line. `takes_s`: its duration in seconds on each device that fits it; None if unknown."""
+    """A queued job. `takes_s`: its duration in seconds on each device that it fits; None if unknown."""
 
     id: str
     takes_s: Mapping[str, float | None]
@@ -137,7 +137,7 @@ class SimulatedClaims(NamedTuple):
 
 
 def simulate_claims(waiting: Iterable[WaitingJob], rests_s: Mapping[str, float | None]) -> SimulatedClaims:
-    """Assign each job, in claim order, to the device that is free for it first.
+    """Assign each job, in claim order, to the first free device that it fits.
 
     `rests_s`: seconds until each device has finished its current job; 0 if it is idle, None if unknown.
     """
@@ -171,8 +171,8 @@ class QueuedJob(NamedTuple):
 class RunningJob(NamedTuple):
     """A job that has had its device for `elapsed_s` seconds.
 
-    `eta_s`: the remaining time that its progress reported after `reported_s`. None before the first report, and while
-    the remaining time is unknown.
+    `eta_s`: the remaining time by the last progress report, which was made `reported_s` after the start. None before
+    the first report, and while the remaining time is unknown.
     """
 
     spec: str
@@ -182,7 +182,7 @@ class RunningJob(NamedTuple):
 
     @property
     def rest_s(self) -> float | None:
-        """The remaining time by its progress, now."""
+        """The remaining time from now, by the job's progress report."""
         if self.eta_s is None or self.reported_s is None:
             return None
         return max(self.eta_s - (self.elapsed_s - self.reported_s), _OVERDUE_S)
@@ -226,9 +226,9 @@ async def read_queue_snapshot(
 
 
 def _merged(fronts: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, str]]:
-    """The jobs with their queues. Of the queues' first jobs, the one of the best priority goes first, then the oldest.
+    """The jobs with their queues, in claim order: of the queues' first jobs, the best priority, then the oldest job.
 
-    claim.lua also lets keys take turns over queues, which changes their order within a priority only.
+    claim.lua also lets keys take turns over queues, which changes the order only within a priority.
     """
     lines = {queue: deque(front) for queue, front in fronts.items() if front}
     jobs = list[tuple[str, str]]()
@@ -242,14 +242,14 @@ def _merged(fronts: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str
 
 def _running(records: Sequence[Any], now_s: float) -> Iterator[tuple[str, RunningJob]]:
     for device, spec, started_at, progress in records:
-        if device and spec and started_at:  # else it has ended since
+        if device and spec and started_at:  # else the job has ended since
             reported = from_json(progress) if progress else {}
             elapsed_s = max(0.0, now_s - float(started_at))
             yield device, RunningJob(spec, elapsed_s, reported.get("eta_s"), reported.get("elapsed_s"))
 
 
 class ServingDevice(NamedTuple):
-    """A device that serves a queue: its profile, and the seconds until it is free for a job behind all others."""
+    """A device that serves a queue: its profile, and the seconds until it has done its jobs of the snapshot."""
 
     profile: str
     free_s: float | None
@@ -261,7 +261,7 @@ class Forecast:
 
     `starts_s`: seconds until the start of each job in the snapshot, by job id. `line`: these jobs in claim order, by
     queue. `serving`: the devices that serve each queue. `longer`: the queues with jobs beyond the snapshot. `running`:
-    the jobs that ran. `ends_s`: seconds until the end of each job in the snapshot.
+    the running jobs of the snapshot. `ends_s`: seconds until the end of each queued job in the snapshot.
     """
 
     starts_s: Mapping[str, float | None] = field(default_factory=dict)
@@ -285,10 +285,10 @@ class Forecast:
         """Seconds until a queued job starts; None if unknown. `fits`: the field of its record, see
         `dyno.store.placement`.
 
-        A job queued after the forecast gets the start of the forecast's job at its position, not counting jobs that are
-        `running` now. Behind the last job of its queue, it starts when the first device is free. If the snapshot
-        doesn't hold the whole queue, the time grows in proportion to the position. A device that was free may have been
-        taken since by a running job that the forecast doesn't know: then the time is unknown.
+        A job queued after the forecast gets the start of the forecast's job at the same position, not counting jobs
+        that are `running` now. Behind the last job of its queue, it starts when the first device is free. If the
+        snapshot lacks jobs of the queue, the time is extrapolated in proportion to the position. If a device was free
+        but a running job is missing from the forecast, that job may have taken the device: then the time is unknown.
         """
         eta_s = self._eta_s(job_id, queue, position, running, fits)
         return None if eta_s == 0 and not self.knows(running) else eta_s
@@ -320,7 +320,7 @@ async def no_forecast(running: Collection[str]) -> Forecast:
 
 
 class Place(NamedTuple):
-    """Where a waiting job stands: its rank and score in its queue, and the highest score that a device passed over."""
+    """A waiting job's rank and score in its queue, and the highest score that a device of the queue passed over."""
 
     rank: int | None
     score: str | None
@@ -344,7 +344,7 @@ async def queue_states(
 async def new_queue_state(
     record: Mapping[str, str], position: int | None, running: Collection[str], foresee: GetForecast
 ) -> QueueState:
-    """Queue state of a job that was just queued at `position`; None if it doesn't wait."""
+    """The queue state of a job that was just submitted. `position`: None if the job doesn't wait."""
     if position is None:
         return QueueState()
     return QueueState(position, eta_s=_eta_s(await foresee(running), record, position, running))
@@ -364,7 +364,7 @@ FORECAST_FRESH_S = 1.0
 MAX_FORECAST_JOBS = 300
 _MOST_PAIRS = 5_000  # (job, device) pairs in one forecast
 FORECAST_TIMEOUT_S = 1.0  # bounds the delay that a forecast adds to a response
-_REST = 9  # times the duration of a forecast, before a claim leads to the next one: at most a tenth of the time
+_REST = 9  # pause before a claim causes a new forecast, in durations of the last one: forecasts take 10 % of the time
 
 # The workload's estimate, in seconds, of a job's duration on the device; None if it can't run there.
 Estimate = Callable[[Spec, Device], float | None]
@@ -385,14 +385,14 @@ class Forecasts:
     ) -> None:
         self._client, self._settings, self._keys = client, settings, Keys(settings.namespace)
         self._estimate, self._clock = estimate, clock
-        self._needs: dict[tuple[str, str], ExpectedDuration | None] = {}  # by spec and device, of the previous look
+        self._needs: dict[tuple[str, str], ExpectedDuration | None] = {}  # by spec and device, of the last forecast
         self._latest, self._looked_s, self._took_s, self._failing = Forecast(), -math.inf, 0.0, False
         self._looking = asyncio.Lock()
 
     async def latest(self, running: Collection[str] = ()) -> Forecast:
-        """A forecast at most FORECAST_FRESH_S old, which knows the jobs that are `running`; empty if it can't be made.
+        """A forecast at most FORECAST_FRESH_S old that knows the jobs that are `running`; empty if it can't be made.
 
-        If forecasts take long, it may return a forecast that doesn't know them all: see `Forecast.eta_s`.
+        If making a forecast takes long, the returned forecast may not know all of these jobs: see `Forecast.eta_s`.
         """
         if self._is_fresh(running):
             return self._latest
@@ -450,7 +450,7 @@ class Forecasts:
         return Forecast(starts_s, _by_queue(line), by_queue, line.longer, line.running_ids, ends_s)
 
     def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, ExpectedDuration | None]:
-        """The needs of each pair; estimates of the previous forecast are reused."""
+        """The expected duration of each pair. Reuses the estimates of the previous forecast."""
         described = {name: device.model_dump_json(exclude={"id", "host"}) for name, device in devices.items()}
         all_needs: dict[tuple[str, str], ExpectedDuration | None] = {}
         for spec, name in set(pairs):
@@ -484,7 +484,7 @@ class Forecasts:
 
 
 def _remaining_s(running: RunningJob | None, device: str, takes: Mapping[Pair, float | None]) -> float | None:
-    """Seconds until the device is free: by the job's progress, which tells more than earlier jobs' durations."""
+    """Seconds until the device is free: by the job's progress if reported, else by the durations of earlier jobs."""
     if running is None:
         return 0.0
     if running.rest_s is not None:

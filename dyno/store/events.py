@@ -1,8 +1,8 @@
 """The events of one job or of all jobs: reading them in pages, and waiting for the next change.
 
 A stream entry may hold several events. A position is behind an entry, or within the next entry: `1763779000000-0.2` is
-behind the first two events of the entry after that id. So a client that loses its connection between two events resumes
-with the second. One reader of the stream per process notifies all waiting callers.
+behind the first two events of the entry that follows entry `1763779000000-0`. So a client that loses its connection
+between two events resumes with the second event. One reader of the stream per process notifies all waiting callers.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from dyno.store.stored_results import execute_raw, parse_result_summary
 
 log = logging.getLogger(__name__)
 
-_PAGE_ENTRIES = 32  # each may have a piece of log of 16 KiB: this bounds the memory for one slow client
+_PAGE_ENTRIES = 32  # bounds the memory for one slow client: each entry may have a piece of log of 16 KiB
 # Two digits for the offset: no result has a hundred metrics, and each distinct position costs a request to Redis.
 _POSITION = re.compile(r"(\d{1,19})-(\d{1,19})(?:\.(\d{1,2}))?", re.ASCII)
 _BEGINNING = "0-0"
@@ -97,11 +97,11 @@ class EventReader:
         return EventPosition(str(entries[0][0])) if entries else EventPosition()
 
     async def page(self, job_id: str | None, position: EventPosition, viewer: Viewer = EVERYBODY) -> EventPage:
-        """The events behind `place`, up to one page.
+        """One page of the events after `position`.
 
-        Events of other owners' jobs are left out, and what they refer to isn't read. For a single job, `viewer` is
-        ignored: the caller has checked access already. Events of jobs whose records are gone, such as deleted jobs, are
-        left out.
+        Events of other owners' jobs are left out, and their log, figures and results aren't read. For a single job,
+        `viewer` is ignored: the caller has checked access already. Events of jobs whose records are gone, such as
+        deleted jobs, are left out.
 
         Callers that request the same page at the same time share one read.
         """
@@ -130,7 +130,7 @@ class EventReader:
         )
 
     async def _is_over(self, job_id: str, entries: Sequence[Any]) -> bool:
-        """Whether the job's stream is gone, with the rest of the job. Then no event follows, not even a final one."""
+        """Whether the job's stream is gone, as after a deletion. Then no event follows, not even a final one."""
         if entries:
             return False
         with store_errors():
@@ -139,7 +139,7 @@ class EventReader:
     async def _entries(
         self, job_id: str | None, after: EventPosition
     ) -> tuple[list[tuple[str, _Fields]], GapEvent | None]:
-        """The entries behind `after`, and a gap event if entries between may have been dropped.
+        """The entries behind `after`, and a gap event if entries in between may have been dropped.
 
         The streams keep a bounded number of entries and drop the oldest first. So nothing is missing if the entry at
         `after`, or an older one, is still there.
@@ -169,7 +169,7 @@ class EventReader:
         }
 
     def _request_value(self, pipeline: Any, fields: _Fields) -> bool:
-        """Queue the read of what an entry refers to; False if it refers to nothing."""
+        """Queue the read of the log, figures or result that an entry refers to. Returns False if it refers to none."""
         job_id = fields.get("job", "")
         if "log" in fields:
             pipeline.hget(self._keys.log(job_id), fields["log"])
@@ -183,13 +183,13 @@ class EventReader:
 
 
 def _consume_error(page: asyncio.Task[EventPage]) -> None:
-    """Mark the error as retrieved: if all callers have left, asyncio would log it."""
+    """Mark the error as retrieved. Otherwise asyncio would log it if all callers have left."""
     if not page.cancelled():
         page.exception()
 
 
 def _events_of(entry: str, fields: _Fields, value: Any) -> Iterator[JobEvent]:
-    """The events of an entry. Their number is the same on each read, because positions count them."""
+    """The events of an entry. Each read must give the same number of events, because positions count them."""
     try:
         origin = {"id": entry, "job": fields["job"], "owner": fields.get("owner")}
         common: dict[str, Any] = origin | {"version": int(fields["version"]), "at": to_datetime(fields["at"])}
@@ -216,7 +216,7 @@ def _events_of(entry: str, fields: _Fields, value: Any) -> Iterator[JobEvent]:
 
 
 def _partial_metrics(common: Mapping[str, Any], value: str | None) -> Iterator[JobEvent]:
-    """The figures after a run; none once the attempt has ended."""
+    """The events of the figures after a run; no events once the attempt has ended."""
     if value is not None:
         figures = PartialMetrics.model_validate_json(value)
         for metric in figures.metrics:
@@ -224,7 +224,7 @@ def _partial_metrics(common: Mapping[str, Any], value: str | None) -> Iterator[J
 
 
 def _with_positions(events: Sequence[JobEvent], before: EventPosition) -> list[JobEvent]:
-    """The events of one entry that are behind `before`; all but the last get a position within the entry."""
+    """The events of one entry that are behind `before`. All except the last get a position within the entry."""
     last = len(events) - 1
     return [
         event if index == last else event.model_copy(update={"id": str(EventPosition(before.entry, index + 1))})
@@ -255,10 +255,10 @@ class ChangeNotifier:
         self._waiters: dict[str, set[_Waiter]] = defaultdict(set)
         self._listeners: dict[str | None, set[asyncio.Event]] = defaultdict(set)
         self._reader: asyncio.Task[None] | None = None
-        self._wanted = asyncio.Event()  # set while a caller waits or listens: else each event would cost a read
+        self._wanted = asyncio.Event()  # set while a caller waits or listens; reads would be wasted otherwise
 
     async def start(self) -> None:
-        """Start the reader. If Redis is unreachable, it keeps trying to connect."""
+        """Start the reader. While Redis is unreachable, the reader keeps trying to connect."""
         self._reader = asyncio.create_task(self._read_for_ever(), name="watch")
 
     async def stop(self) -> None:
@@ -268,7 +268,7 @@ class ChangeNotifier:
             self._reader = None
 
     async def changed(self, job_id: str, after_version: int, timeout_s: float) -> bool:
-        """Wait until the job's version exceeds `after_version`. True if it did, False after `timeout_s`.
+        """Wait until the job's version exceeds `after_version`. Returns False if that takes longer than `timeout_s`.
 
         A deleted or expired job counts as changed. Raises StoreUnavailable.
         """
@@ -290,7 +290,7 @@ class ChangeNotifier:
 
     @contextlib.contextmanager
     def listening(self, job_id: str | None) -> Iterator[asyncio.Event]:
-        """An event that is set when the job changes (any job if `job_id` is None), or when a change may be missed."""
+        """An event that is set when the job (any job if `job_id` is None) changes, or may have changed unnoticed."""
         wake_up = asyncio.Event()
         self._listeners[job_id].add(wake_up)
         self._wanted.set()
@@ -302,8 +302,8 @@ class ChangeNotifier:
                 del self._listeners[job_id]
 
     async def _passed(self, job_id: str, version: int) -> bool:
-        """`_has_passed`, shielded from the caller's cancellation: redis-py closes a connection whose reply is
-        interrupted, so each client that hangs up would cost a connection.
+        """`_has_passed`, shielded from the caller's cancellation: redis-py closes a connection if a cancellation
+        interrupts a reply, so each client that disconnects would cost a connection.
         """
         return await asyncio.shield(self._has_passed(job_id, version))
 
@@ -328,7 +328,7 @@ class ChangeNotifier:
 
     async def _read_while_wanted(self) -> None:
         last_id = await self._newest_id()
-        self._wake_all()  # for changes up to this event
+        self._wake_all()  # for changes up to this event id
         while self._waiters or self._listeners:
             began_s = time.monotonic()
             last_id = await self._read_once(last_id)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Ends a lease that ran out. Its job goes to the front of its queue, or ends if no attempt is left or a cancel was
--- requested. The lease is dropped last, so that a call that fails is repeated. A second call finds nothing to do.
+-- requested. The lease is dropped last, so that a later call repeats a failed one. A second call changes nothing.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- KEYS[2]  leases, ZSET of devices by expiry in ms

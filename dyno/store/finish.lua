@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Ends a running job, once: with its result, with a failure, or stopped because of a cancel.
+-- Ends a running job, once: with a result, with a failure, or as canceled if its run was stopped because of a cancel.
 -- A result takes precedence over a requested cancel: the runner may have finished before its worker saw the request.
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  result, STRING (compressed JSON)
 -- KEYS[3]  raw samples, STRING (compressed JSON)
--- KEYS[4]  series of the result's headline figure, LIST (JSON, newest first); absent if it has none
+-- KEYS[4]  series of the result's headline figure, LIST (JSON, newest first); absent if the result has no such figure
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  event: succeed, fail or stop
@@ -14,8 +14,8 @@
 -- ARGV[12] outcome against the job's baseline, JSON, "" for none
 -- ARGV[13] the figure, JSON   ARGV[14] figures that a series keeps   ARGV[15] TTL of the series, ms; with KEYS[4] only
 --
--- Returns {"finished"} or {"already"} (the same token has ended it with the same event) or {"superseded"}
---      or {"full"}: the rest of Redis' memory is reserved, and nothing was written; call again without them
+-- Returns {"finished"} or {"already"} (the same token has ended the job with the same event) or {"superseded"}
+--      or {"full"}: no memory is left for the samples, and nothing was written; call again without samples
 
 local PACES_KEPT = 60
 local PACES_LIVE_MS = 90 * DAY_MS

@@ -1,7 +1,7 @@
 """Live workers and their devices, cordons, and which idle workers to wake.
 
-Each worker publishes itself and its device under a key with a short TTL, when they change. Between changes it extends
-the TTL and writes its heartbeat's time to a second key: Redis' log would repeat a record of 2 kB each time.
+When a worker or its device changes, the worker publishes both under a key with a short TTL. Between changes it extends
+the TTL and writes the heartbeat's time to a second key: otherwise each heartbeat would add 2 kB to Redis' log.
 
 A cordoned device claims no jobs, but its worker stays up and finishes the running job. A cordon lasts until it is
 lifted, even across restarts of the worker.
@@ -76,9 +76,9 @@ def publish(client: redis.Redis, settings: Settings, device: Device, worker: Wor
 
 
 def extend(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> bool:
-    """Report that a published worker is live, unchanged. False: its record is gone, so publish it again.
+    """Report that a published worker is live and unchanged. False: its record is gone, so publish it again.
 
-    A full Redis refuses the time of the heartbeat, but still extends the record. Raises StoreUnavailable.
+    A full Redis refuses to store the heartbeat's time, but still extends the record. Raises StoreUnavailable.
     """
     keys, ttl_ms = Keys(settings.namespace), round(settings.device_ttl_s * 1000)
     with store_errors():
@@ -100,9 +100,9 @@ def withdraw(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> N
 
 
 def claim_host(client: redis.Redis, settings: Settings, name: str, boot_id: str) -> bool:
-    """Claim the host's name for this machine, for the next `device_ttl_s`. False: another machine has it.
+    """Claim the host's name for this machine, for the next `device_ttl_s`. False: another machine has this name.
 
-    Two machines of one name would have the same device ids, and so share leases. Raises StoreUnavailable.
+    Two machines with one name would have the same device ids, and so share leases. Raises StoreUnavailable.
     """
     key, ttl_ms = Keys(settings.namespace).host(name), round(settings.device_ttl_s * 1000)
     with store_errors():
@@ -117,11 +117,11 @@ def claim_host(client: redis.Redis, settings: Settings, name: str, boot_id: str)
 
 
 def end_future_records(client: redis.Redis, settings: Settings) -> list[str]:
-    """Let records of workers expire after `device_ttl_s` if their last heartbeats are further ahead than that. Returns
-    the ids of the workers.
+    """Let records of workers expire after `device_ttl_s` if their last heartbeats are later than `device_ttl_s` from
+    now. Returns the ids of the workers.
 
-    Redis' clock has stepped back since, and the TTLs have grown by as much; a live worker extends its record. Raises
-    StoreUnavailable.
+    Redis' clock has stepped back since these heartbeats, and the records' TTLs have grown by as much. A live worker
+    extends its record. Raises StoreUnavailable.
     """
     keys, ttl_ms = Keys(settings.namespace), round(settings.device_ttl_s * 1000)
     with store_errors():
@@ -171,7 +171,7 @@ class RecentDevices:
 
 
 async def accepting_devices(client: redis.asyncio.Redis, settings: Settings) -> list[tuple[Device, bool]]:
-    """The devices that take jobs now, each with whether another process uses it. Raises StoreUnavailable.
+    """The devices that take jobs now. The flag says whether another process uses the device. Raises StoreUnavailable.
 
     Cordoned devices and devices of draining workers are left out.
     """
@@ -290,16 +290,16 @@ def _status(published: _Published, queue_length: int, cordoned_ids: Collection[s
 
 _QueueProgress = Mapping[
     str, tuple[float, Mapping[str, float]]
-]  # queue -> score of its last job, and the score up to which each profile has checked it
+]  # queue -> the score of its last job, and the score up to which each profile has checked the queue
 
 
 def queues_to_notify(client: redis.Redis, settings: Settings, device: Device) -> list[str]:
-    """Queues of the idle devices that haven't checked every job that `device` has passed over.
+    """The queues to wake so that idle devices check the jobs that `device` has passed over and they haven't checked.
 
-    For each profile, the device with the latest heartbeat that isn't cordoned. Empty if `device` itself hasn't
-    checked all jobs that wait for it, for example while it holds a lease; a cordoned device is exempt, as it can't
-    check. So only a device that has checked the jobs, or can't be woken, forwards a wake-up, and two workers can't wake
-    each other forever. Raises StoreUnavailable.
+    One queue for each profile, of its device with the latest heartbeat that isn't cordoned. Empty if `device` itself
+    hasn't checked all jobs that wait for it, for example while it holds a lease, unless it is cordoned and so can't
+    check. So only a device that has checked the jobs, or that is cordoned, forwards a wake-up, and two workers can't
+    wake each other forever. Raises StoreUnavailable.
     """
     looks = _queue_progress(client, Keys(settings.namespace), queues_served(device))
     if not looks:

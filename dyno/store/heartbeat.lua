@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Extends the lease of a running attempt, records its progress, and stores its runner's output and the figures of its
--- runs so far. An expired lease is revived unless it was taken.
+-- runs so far. An expired lease is extended too, unless expire.lua has ended it.
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
@@ -9,7 +9,7 @@
 -- ARGV[4]  device id, with its host     ARGV[5]  lease, ms
 -- ARGV[6]  progress, JSON; "" for none
 -- ARGV[7]  number of a piece of log within the attempt   ARGV[8]  its text; "" for none
--- ARGV[9]  name of the figures within the attempt   ARGV[10] their text, JSON; "" for none
+-- ARGV[9]  name of the figures within the attempt   ARGV[10] the figures, JSON; "" for none
 --
 -- Returns {"beating", 1 if a cancel was requested} or {"superseded"}
 
@@ -28,7 +28,7 @@ if progress ~= '' and progress ~= record[4] then
 elseif more then
   change(id, 'heartbeat', record[1], {}, nil, more)
 end
--- The figures have an event of their own, so that it holds the same events on each read.
+-- The figures have a stream entry of their own, so that each read of the entry gives the same events.
 if ARGV[10] ~= '' and is_spare(#ARGV[10], 0) then
   local partial, name = key('job', id, 'partial'), string.sub(redis.sha1hex(token), 1, 12) .. ':' .. ARGV[9]
   if not redis.call('HGET', partial, name) then -- else a retry of a call whose reply was lost

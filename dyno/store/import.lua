@@ -6,10 +6,10 @@
 -- ARGV[2]  owner, or ""                 ARGV[3]  1 if the owner may see the jobs of all others
 -- ARGV[4]  number of jobs
 -- ARGV[5]… for each job: id, id where it ran, result, samples ("" for none), number of fields, fields and values of the
---          record, `created_ms` and `finished_at` among them
+--          record, which include `created_ms` and `finished_at`
 --
--- Returns for each job: {its id here, 1 if it is new}. It isn't new if the owner has imported it before, or if it is a
---      job of this Dyno that the owner may see.
+-- Returns for each job: {its id here, 1 if it is new}. A job isn't new if the owner has imported it before, or if it is
+--      a job of this Dyno that the owner may see.
 
 local owner, sees_all = ARGV[2], ARGV[3] == '1'
 

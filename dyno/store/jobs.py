@@ -37,7 +37,7 @@ from dyno.store.stored_results import StoredResult, decode_samples
 class JobQuery:
     """Filters of a list, combined with AND; None matches any job.
 
-    device: the kind or id that the job requested, or that its device has; an id with or without its host.
+    device: the kind or id that the job requested, or those of the device that took it; an id with or without its host.
     label: "name" or "name=value". Times are exclusive. owner: the id of an API key.
     """
 
@@ -66,19 +66,19 @@ class JobQuery:
 _Reply = list[Any]
 Fetched = asyncio.Future[Any]  # the reply to a command that was sent
 
-_MOST_LOOKED_AT = 800  # index entries of one step; a record counts as eight, so that a step takes Redis about 1 ms
+_MOST_LOOKED_AT = 800  # index entries of one step, about 1 ms of Redis; reading a record counts as eight entries
 _MOST_TAKEN = 100  # jobs of one step
 _MOST_STEPS = 10
-_SMALL = 50  # jobs on a page that takes so little time that pages needn't take turns
-_MADE_AT_ONCE = 50  # documents between two turns of the event loop, less than 1 ms
+_SMALL = 50  # most jobs on a page that needn't wait for other pages, because it takes little time
+_MADE_AT_ONCE = 50  # documents made before other tasks of the event loop run, less than 1 ms
 
 
 class JobListing:
     """Reads pages of jobs, and removes the index entries of expired records that it meets.
 
-    A step is one call of list.lua. A page takes further steps only if the first one has looked at its share of index
-    entries before the page was full; after the last step, the page is short and has a cursor. Steps of filters and of
-    large pages take turns, so that other requests wait for one step at most.
+    A step is one call of list.lua, which reads a limited number of index entries. A page takes further steps only if it
+    isn't full after the first one; if it isn't full after the last step, it is short and has a cursor. Pages with
+    filters and large pages run one step at a time, so that other requests wait for one step at most.
     """
 
     def __init__(self, client: PipeliningRedis, keys: Keys, foresee: eta.GetForecast, script: CachedScript) -> None:
@@ -92,7 +92,7 @@ class JobListing:
     async def page(
         self, query: JobQuery, limit: int, cursor: str | None = None, sent: Fetched | None = None
     ) -> RecordPage[StoredJob]:
-        """At most `limit` jobs after the cursor. `sent`: what `send` returned, without a cursor.
+        """At most `limit` jobs after the cursor. `sent`: the future from `send`, if there is no cursor.
 
         Raises InvalidSpec for an invalid cursor.
         """
@@ -122,7 +122,7 @@ class JobListing:
         return [self._keys.namespace, min(most, _MOST_TAKEN), _MOST_LOOKED_AT, *(position or ("", "")), *filters]
 
     async def _shown(self, rows: Sequence[Sequence[Any]], running: Collection[str]) -> list[StoredJob]:
-        """The jobs that can be read: a record that can't be mustn't hide all others."""
+        """The readable jobs: an unreadable record mustn't hide all others."""
         records = []
         for made, (text, *_) in enumerate(rows, start=1):
             records.append(listed_record(text))
@@ -150,7 +150,7 @@ def parse_read(reply: Sequence[Any]) -> tuple[list[dict[str, str]], list[eta.Pla
 IDEMPOTENCY_S = 24 * 3600
 _PRIORITY_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 _SCRIPTS = (Script.SUBMIT, Script.READ, Script.LIST, Script.CANCEL, Script.DELETE)
-_NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # may contain a secret; stored in its own field
+_NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # the URL may hold a secret; it has its own field
 
 
 @dataclass(frozen=True)
@@ -228,9 +228,9 @@ class Jobs:
     ) -> Submitted:
         """Queue a job for the viewer, in one atomic step with its idempotency key (24 h, per owner) and its limits.
 
-        `fits`: whether it fits a device, by profile; a worker of another profile decides when it claims.
-        `traceparent`: the trace that its attempts continue. `baseline`: the spec's; the job keeps it.
-        `uncharged`: a job that the service chose, which counts against no limit of the viewer's key.
+        `fits`: whether the job fits a device, by profile; for other profiles the worker decides during its claim.
+        `traceparent`: the trace that its attempts continue. `baseline`: the spec's baseline, which the job keeps.
+        `uncharged`: the service itself submits the job, so it counts against no limit of the viewer's key.
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone), QueueFull and
         LimitReached.
         """
@@ -259,7 +259,7 @@ class Jobs:
     def new_record(
         self, spec: Spec, warnings: Sequence[SpecWarning], fits: Mapping[str, bool], **more: str | None
     ) -> dict[str, str]:
-        """The fields of a new job of the viewer that submit.lua doesn't add, and those of `more` that aren't None."""
+        """The fields of the viewer's new job that submit.lua doesn't add, with those of `more` that aren't None."""
         given = {"owner": self.viewer.owner, **more}
         return _new_record(spec, warnings, fits) | {name: text for name, text in given.items() if text is not None}
 
@@ -281,7 +281,7 @@ class Jobs:
         return self._scripts[Script.READ].send([], [self._keys.namespace, job_id])
 
     async def read(self, job_id: str, fetched: Fetched | None = None) -> StoredJob:
-        """As `get`, without building a model. `fetched`: what `fetch` returned. Raises UnknownJob."""
+        """As `get`, without building a model. `fetched`: the future from `fetch`. Raises UnknownJob."""
         reply = await self._run(Script.READ, [], [job_id], fetched or self.fetch(job_id))
         records, places, running = parse_read(reply)
         if "status" not in records[0] or not self.viewer.sees(records[0].get("owner")):
@@ -290,7 +290,7 @@ class Jobs:
         return StoredJob(records[0], state)
 
     async def read_all(self, job_ids: Sequence[str]) -> list[StoredJob | None]:
-        """As `read`, for jobs that the viewer may see; None for a job without a record."""
+        """Reads several jobs, all of which the viewer may see. None for a job without a record."""
         jobs: list[StoredJob | None] = []
         for at in range(0, len(job_ids), _SMALL):
             records, places, running = parse_read(await self._run(Script.READ, [], job_ids[at : at + _SMALL]))
@@ -342,11 +342,11 @@ class Jobs:
         return (await self.stored_result(job_id)).result()
 
     def fetch_result(self, job_id: str) -> tuple[Fetched, Fetched]:
-        """As `fetch`, for `stored_result`."""
+        """Send the commands that `stored_result` waits for; see `fetch`."""
         return self._fetch_owned(self._keys.result(job_id), job_id)
 
     async def stored_result(self, job_id: str, fetched: tuple[Fetched, Fetched] | None = None) -> StoredResult:
-        """As `result`, without building a model. `fetched`: what `fetch_result` returned."""
+        """As `result`, without building a model. `fetched`: the futures from `fetch_result`."""
         return StoredResult(job_id, await self._answer(fetched or self.fetch_result(job_id), job_id))
 
     async def samples(self, job_id: str) -> Sequence[RunSamples]:
@@ -357,7 +357,7 @@ class Jobs:
         return self._client.send("HGET", self._known(job_id), "owner"), self._client.send("GET", key, raw=True)
 
     async def _answer(self, fetched: tuple[Fetched, Fetched], job_id: str) -> bytes:
-        """What the job stored under a key when it succeeded."""
+        """The value that the job stored under the fetched key when it succeeded."""
         with store_errors():
             owner, stored = [await future for future in fetched]
         if not self.viewer.sees(owner):
@@ -367,7 +367,7 @@ class Jobs:
         return bytes(stored)
 
     async def list(self, **filters: Any) -> RecordPage[Job]:
-        """As `browse`, with models."""
+        """As `browse`, but with models of the jobs."""
         page = await self.browse(**filters)
         jobs: list[Job] = []
         for stored in page.data:
@@ -396,11 +396,11 @@ class Jobs:
             return await self._listing.page(query, limit, cursor)
 
     def fetch_first(self, limit: int) -> Fetched:
-        """As `fetch`, for `browse_first`."""
+        """Send the command that `browse_first` waits for; see `fetch`."""
         return self._listing.send(JobQuery(owner=self._owner), limit)
 
     async def browse_first(self, limit: int, fetched: Fetched | None = None) -> RecordPage[StoredJob]:
-        """The first page of all jobs that the viewer may see. `fetched`: what `fetch_first` returned."""
+        """The first page of all jobs that the viewer may see. `fetched`: the future from `fetch_first`."""
         async with index_errors(self._client, self._keys):
             return await self._listing.page(JobQuery(owner=self._owner), limit, sent=fetched)
 
@@ -409,7 +409,7 @@ class Jobs:
         return None if self.viewer.sees_all else self.viewer.owner
 
     async def visible(self, job_ids: Collection[str]) -> set[str]:
-        """The jobs that the viewer may see; all of `job_ids`, existing or not, for a viewer that sees every job."""
+        """The ids of jobs that the viewer may see. A viewer that sees all jobs gets all ids, even of missing jobs."""
         if self.viewer.sees_all or not job_ids:
             return set(job_ids)
         owners = await pipelined(self._client, [("hget", self._keys.job(job_id), "owner") for job_id in job_ids])
@@ -491,10 +491,10 @@ class LogPart:
 async def read_log(
     client: redis.asyncio.Redis, settings: Settings, job_id: str, start: int = 0, viewer: Viewer = EVERYBODY
 ) -> LogPart:
-    """The kept pieces from number `start` on. Raises UnknownJob, StoreUnavailable."""
+    """The stored pieces from number `start` on. Raises UnknownJob, StoreUnavailable."""
     keys = Keys(settings.namespace)
     with store_errors():
-        # The status first: once it is done, the read below finds all pieces.
+        # Read the status first: if the job is done, the read below finds all pieces.
         commands = [("hmget", keys.job(job_id), "status", "owner"), ("hmget", keys.log(job_id), "first", "next")]
         (status, owner), (first, following) = await pipelined(client, commands)
         if status is None or not viewer.sees(owner):
@@ -511,9 +511,9 @@ async def read_log(
 async def read_partial_metrics(
     client: redis.asyncio.Redis, settings: Settings, job_id: str
 ) -> Sequence[PartialMetrics]:
-    """The figures after each run of the current attempt that has ended, in no order. Raises StoreUnavailable.
+    """The figures after each completed run of the current attempt, in no order. Raises StoreUnavailable.
 
-    Those of another version that can't be read are left out.
+    Unreadable figures, written by another version, are left out.
     """
     with store_errors():
         texts: Any = await client.hvals(Keys(settings.namespace).partial(job_id))

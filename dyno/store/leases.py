@@ -1,7 +1,7 @@
 """A worker's operations on jobs: claim, heartbeat, finish, hand back. Each one needs the token of the attempt.
 
-Finishing a job also records its headline metric, in one bounded series per kind of work and device model. This is part
-of the same atomic step, so a series holds each result once. If a series is lost, only the check against it is skipped.
+Finishing a job also records its headline metric, in one bounded series per kind of work and device model. Both are one
+atomic step, so a series holds each result once. If a series is lost, new results aren't compared with earlier ones.
 """
 
 import logging
@@ -47,7 +47,7 @@ from dyno.store.stored_results import (
 
 PEERS_LIFE_S = (
     90 * 24 * 3600
-)  # after the last figure: longer than jobs are kept by default, so that a monthly job is still checked
+)  # after the last figure: longer than jobs are kept by default, so that a monthly job is compared with earlier ones
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ _MOST_ASKED = 128  # per call of claim.lua: storing their answers takes Redis ab
 class Claim:
     """One attempt at a job.
 
-    `left_behind`: the number of jobs still in `queue`; if any, another worker should wake up.
+    `left_behind`: the number of jobs that remain in `queue`; if there are any, another worker should wake up.
     """
 
     job_id: str
@@ -79,7 +79,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class HeartbeatReply:
-    """`superseded`: another attempt may own the job by now, so the worker must kill the runner at once."""
+    """`superseded`: another attempt may own the job now, so the worker must kill its runner at once."""
 
     superseded: bool
     cancel_requested: bool
@@ -93,7 +93,7 @@ class LogPiece(NamedTuple):
 
 
 class JobOrigin(NamedTuple):
-    """`traceparent`: of the request that made the job, if it was traced. The other fields are Unix times."""
+    """`traceparent`: the trace of the request that made the job, if any. The other fields are Unix times."""
 
     traceparent: str | None
     queued_at_s: float | None
@@ -113,14 +113,14 @@ class Leases:
     def claim(
         self, device_id: str, queues: Sequence[str], worker: WorkerRef, taker: placement.ClaimFilter = placement.ANY_JOB
     ) -> Claim | None:
-        """Lease the best waiting job over `queues` that `taker` accepts to the device (given by its full id).
+        """Lease the best job that waits in `queues` and that `taker` accepts. `device_id`: the device's full id.
 
-        None if there is no such job, while the device is cordoned, or while it has a lease, even one that ran out. It
-        passes over a job of a newer schema, like a job that doesn't fit. A job of a known schema with an unreadable
-        spec fails as `unsupported`, and the next job is tried.
+        None if there is no such job, while the device is cordoned, or while it has a lease, even one that ran out. Jobs
+        of a newer schema are passed over, like jobs that don't fit. A job of a known schema with an unreadable spec
+        fails as `unsupported`, and the next job is tried.
         """
         while True:
-            # The same token until a reply arrives: then a retry returns the claim whose reply was lost.
+            # Keep the token until a reply arrives, so that a retry returns the claim whose reply was lost.
             token = self._unanswered.setdefault(device_id, new_token())
             reply = self._look(device_id, queues, worker, taker, token)
             del self._unanswered[device_id]
@@ -132,7 +132,7 @@ class Leases:
     def pass_over(
         self, held_by: Holder, queues: Sequence[str], taker: placement.ClaimFilter = placement.ANY_JOB
     ) -> str | None:
-        """Record in the job that `claim` would return which process holds its device. Returns the job's queue.
+        """Record in the job that `claim` would return that `held_by` uses its device. Returns the queue of the job.
 
         None if `claim` would return None.
         """
@@ -152,7 +152,7 @@ class Leases:
     ) -> HeartbeatReply:
         """Extend the lease, record the progress, and store the piece of log and the figures so far.
 
-        Revives an expired lease that wasn't taken.
+        Also extends an expired lease, unless maintenance has ended it.
         """
         number, text = piece or ("", "")
         figures = ["", ""] if so_far is None else [f"{so_far.run}{so_far.arm or ''}", _json(so_far)]
@@ -182,7 +182,7 @@ class Leases:
 
         `samples`: models or JSON values, stored under a separate key. `unsampled`: the result to store without samples
         if Redis is full; by default `result`. `headline`: the figure that later results are compared with. `pace`: the
-        series that forecasts of durations use.
+        expected duration, for the series that forecasts use.
         """
         stored = "" if samples is None else encode_samples(samples)
         judged = encode_outcome(result.baseline) if result and result.baseline else ""
@@ -198,8 +198,8 @@ class Leases:
         """Hand the job back to the front of its queue. False: the token was superseded.
 
         If the attempt counts and was the last, the job fails instead, with `failure` or a failure made from `reason`.
-        If a cancel was requested, the job is canceled. After MAX_HAND_BACKS by workers that shut down, further
-        hand-backs count.
+        If a cancel was requested, the job is canceled. After MAX_HAND_BACKS hand-backs by workers that shut down, each
+        further one counts as an attempt.
         """
         most = MAX_HAND_BACKS if reason == WORKER_SHUTDOWN and not counts_attempt else ""
         before = f"Workers that shut down handed the job back {MAX_HAND_BACKS} times, and then " if most else ""
@@ -228,7 +228,7 @@ class Leases:
         return None if text is None else records.parse_stored(Baseline.model_validate_json, text, what)
 
     def origin(self, claim: Claim) -> JobOrigin:
-        """The trace that the job belongs to, and when this attempt was queued and started."""
+        """The trace of the job, and when the job was queued for this attempt and started."""
         with store_errors():
             values: Any = self._client.hmget(self._keys.job(claim.job_id), "traceparent", "queued_at", "started_at")
         traceparent, queued_at, started_at = values
@@ -240,7 +240,7 @@ class Leases:
         note_files(self._client, self._settings, claim.job_id)
 
     def likely_duration_s(self, expected: eta.ExpectedDuration) -> float | None:
-        """The likely duration of an attempt, by earlier jobs; see `dyno.store.eta`."""
+        """The likely duration of an attempt, estimated from earlier jobs; see `dyno.store.eta`."""
         return eta.read_likely_duration_s(self._client, self._keys, expected)
 
     def artifacts(self, job_id: str) -> list[Artifact] | None:
@@ -264,9 +264,9 @@ class Leases:
         token: str,
         held_by: Holder | None = None,
     ) -> list[Any]:
-        """Run claim.lua until it returns a final reply: answer its fit checks, and have its classes corrected.
+        """Run claim.lua until its reply is final. In between, check whether jobs fit, and correct placement classes.
 
-        Each call asks about twice as many jobs as the call before. Most claims ask about none, or about one class.
+        Each call may ask about twice as many jobs as the call before. Most claims ask about no job or one class.
         """
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA, _json(held_by)]

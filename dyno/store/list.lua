@@ -1,16 +1,16 @@
 #!lua flags=no-writes
--- Reads a page of jobs, newest first. It walks the smallest index of those that the filters select, and looks the jobs up
--- in the other ones. Only filters without an index need the jobs' records.
+-- Reads a page of jobs, newest first. Of the indexes that the filters select, it reads the smallest one, and looks its
+-- jobs up in the others. Only filters without an index need the jobs' records.
 --
 -- KEYS[1]  none: the keys follow from the filters
 -- ARGV[1]  namespace
--- ARGV[2]  most jobs to return           ARGV[3]  most entries of the index to look at; a record counts as eight
+-- ARGV[2]  most jobs to return           ARGV[3]  most entries of the index to read; a record counts as eight entries
 -- ARGV[4]  creation in ms and ARGV[5] id of the job before the page, both "" for the first page
 -- ARGV[6]… filters, name and value: status, workload, owner, device, framework, label; imported: true or false; after and
 --          before: times of creation in s, exclusive
 --
--- Returns {jobs, ids of the running jobs if any of these waits, "end" | "more", creation in ms and id of the job
---      where the next page begins, the index, ids in it whose records are gone}
+-- Returns {jobs, ids of the running jobs if any returned job waits, "end" | "more", creation in ms and id of the job
+--      where the next page begins, the index that was read, ids in it whose records are gone}
 --      each of the jobs is {the record as with_fits returns it, joined by NUL; as in read.lua: rank, score, passed over}
 
 local RECORD_COST = 8
@@ -32,8 +32,8 @@ if ARGV[4] ~= '' and (not wanted.before or tonumber(ARGV[4]) < tonumber(newest))
   newest = ARGV[4]
 end
 
--- The index to walk and the others. The place where a page begins is an entry of the walked index. As it must not be a
--- job that the caller may not see, the owner's own index is walked, unless another one is empty.
+-- Returns the index to read, and the others. The cursor of the next page names a job of the index that is read. As the
+-- caller must be allowed to see this job, an owner's index is preferred, unless another index is empty.
 local function choose_indexes() -- server.call: a damaged index must not look like an empty one
   local found = {}
   for _, name in ipairs({ 'owner', 'status', 'workload' }) do
@@ -41,7 +41,7 @@ local function choose_indexes() -- server.call: a damaged index must not look li
       found[#found + 1] = key('jobs', name, wanted[name])
     end
   end
-  if wanted.label and string.find(wanted.label, '=', 1, true) then -- a label without "=" is a name: names have no index
+  if wanted.label and string.find(wanted.label, '=', 1, true) then -- without "=" it is a name: names have no index
     found[#found + 1] = key('jobs', 'label', label_digest(wanted.label))
   elseif wanted.label then
     by_record = true
@@ -129,7 +129,7 @@ local function is_fit(row)
   end
   left = left - RECORD_COST
   local is_read, fits = pcall(matches, row[2])
-  return not is_read or fits -- a damaged record is reported by who reads it
+  return not is_read or fits -- the caller reports a damaged record
 end
 
 local function take(id)
@@ -146,7 +146,7 @@ local function take(id)
   jobs[#jobs + 1] = job
 end
 
--- Looks at the next entries. Returns whether to go on.
+-- Takes the fitting jobs of the next entries. Returns whether to read more entries.
 local function look(rows)
   local found = in_others(rows)
   for _, row in ipairs(rows) do

@@ -1,7 +1,7 @@
 """Pages of an index, newest first.
 
 A page costs a bounded number of reads: if few records match, it is short and has a cursor for the next page. A cursor
-encodes a time in ms and an id, the order of every index.
+encodes a time in ms and an id, because every index is sorted by both.
 """
 
 import base64
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _POSITION = re.compile(rf"(\d{{1,15}}):({JOB_ID.pattern}|{SWEEP_ID.pattern})", re.ASCII)
 
-IndexPosition = tuple[int, str]  # the order of an index: a time in ms by Redis' clock, and the id of a job or a sweep
+IndexPosition = tuple[int, str]  # a time in ms by Redis' clock, and the id of a job or a sweep: an index's sort key
 
 
 async def read_positions(
@@ -69,7 +69,7 @@ def decode_cursor(cursor: str) -> IndexPosition:
     raise InvalidSpec([wrong])
 
 
-_STEP = 50  # minimum number of records per read, about 10 ms of the event loop
+_STEP = 50  # minimum number of records of each further read, about 10 ms of the event loop
 _MOST_STEPS = 10
 
 ReadMatching = Callable[

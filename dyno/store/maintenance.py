@@ -1,7 +1,7 @@
 """Maintenance of the store, in a thread of every API and worker process.
 
 It ends leases that ran out, once their workers have had the chance to extend them. It wakes queues that hold jobs, at a
-bounded rate, because wake-ups may be lost. It removes index entries of expired records, and compares some jobs with
+bounded rate, because wake-ups may be lost. It removes index entries of expired records, and checks that jobs agree with
 their leases and queues. The API's maintenance also enforces the limits on done jobs (`dyno.store.retention`).
 """
 
@@ -35,8 +35,8 @@ def expire_leases(client: redis.Redis, settings: Settings) -> list[str]:
     """End up to 100 leases that ran out. Their jobs go to the front of their queues, or end (`worker_lost` or
     canceled).
 
-    Returns the ids of these jobs. Does nothing until Redis has been up for a whole lease: before that, a worker may not
-    have had the chance to extend its lease. Safe to run in several processes at once. Raises StoreUnavailable.
+    Returns the ids of these jobs. Does nothing until Redis has been up for the length of a lease: before, workers may
+    not have had the chance to extend their leases. Safe to run in several processes at once. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     with store_errors():
@@ -63,7 +63,7 @@ def redis_now_s(client: redis.Redis, settings: Settings) -> float:
     """
     with store_errors():
         seconds, micros = client.time()
-        # Redis checks a script's flags before it runs it. This one has a heartbeat's flags and does nothing.
+        # Redis checks a script's flags before it runs the script. This one has a heartbeat's flags and changes nothing.
         _expire(client, Keys(settings.namespace), _NO_DEVICE)
     return float(seconds + micros / 1e6)
 
@@ -76,10 +76,10 @@ def _expire(client: redis.Redis, keys: Keys, device: str) -> list[Any]:
 
 
 def shorten_leases(client: redis.Redis, settings: Settings) -> list[str]:
-    """Let leases that end more than two lease lengths from now end after one length without a heartbeat. Returns their
-    devices.
+    """Shorten leases that end more than two lease lengths from now to one length. Returns their devices.
 
-    They exist if Redis' clock has stepped back since their last heartbeats. Raises StoreUnavailable.
+    Such leases exist if Redis' clock has stepped back since their last heartbeats. A live worker's next heartbeat
+    extends its lease. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     shorten = client.register_script(SCRIPT_SOURCES[Script.SHORTEN])
@@ -98,24 +98,24 @@ class Repair(NamedTuple):
 
 
 REPAIRS = (
-    "running_without_lease",  # its worker may be gone: it got a lease, or went back to its queue
+    "running_without_lease",  # its worker may be gone: the job got a lease, or went back to its queue
     "lease_not_listed",  # the lease would never have expired
-    "queued_without_queue",  # no claim would have found it
+    "queued_without_queue",  # no claim would have found the job
     "queue_not_listed",  # maintenance wouldn't have woken the queue
     "class_not_listed",  # its placement class lacked the job, so claims passed it over
-    "wrong_status",  # the index of a status had the job, and its record another status
-    "status_not_listed",  # the index of its status lacked the job
-    "stream",  # a value of another type was in the place of a stream of events
-    "index",  # a value of another type was in the place of an index, a webhook's delivery or an owner's device time
+    "wrong_status",  # the index of a status had the job, but the job's record had another status
+    "status_not_listed",  # the index of the job's status lacked the job
+    "stream",  # the key of a stream of events had a value of another type
+    "index",  # the key of an index, of a webhook's delivery or of an owner's device time had a value of another type
     "failed",  # the record is damaged; the log says how
 )
 _AUDITED_AT_ONCE = 200  # running jobs, queued jobs, and jobs of any status: about 1 ms of Redis
 
 
 def audit_indexes(client: redis.Redis, settings: Settings, job_ids: Sequence[str] = ()) -> list[Repair]:
-    """Compare 200 running and 200 queued jobs with leases and queues, and 200 of all jobs with the index of a status.
+    """Compare 200 running jobs with their leases, 200 queued jobs with their queues, and 200 jobs with a status index.
 
-    Repairs what differs. One process does this every `reap_every_s`, for the next jobs. With `job_ids`, puts those jobs
+    Repairs the differences. Every `reap_every_s`, one process checks the next jobs. With `job_ids`, puts those jobs
     into all indexes instead. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
@@ -137,10 +137,10 @@ def _audit(client: redis.Redis, settings: Settings) -> None:
 class LeaseGuard:
     """Tracks how long workers have been able to reach Redis. The caller passes all times, in seconds.
 
-    While Redis is unreachable, no worker can extend a lease. So after an outage, one whole lease has to pass before
-    expired leases count. The same holds after this process' start, since it doesn't know about earlier outages. It also
-    holds if Redis' clock has advanced further than ours: its host's clock jumped or the machine slept, so all leases
-    ran out.
+    While Redis is unreachable, no worker can extend a lease. So after an outage, expired leases must not be ended for
+    the length of a lease. The same wait follows this process' start, since the process doesn't know about earlier
+    outages. It also follows if Redis' clock has advanced further than ours: it jumped or the machine slept, so all
+    leases ran out.
     """
 
     def __init__(self, lease_s: float) -> None:
@@ -193,8 +193,8 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
     """Names of the queues that hold jobs, have a live worker, and weren't woken in the last `reap_every_s`.
 
-    Callers may name devices that don't exist, and each name has its own queue. Each queue is returned to one process
-    only within `reap_every_s`. Raises StoreUnavailable.
+    A live worker matters because callers may name devices that don't exist, and each name has its own queue. Within
+    `reap_every_s`, each queue is returned to one process only. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     pause_ms = max(1, round(settings.reap_every_s * 1000))
@@ -206,8 +206,8 @@ def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
 
 
 def take_turn(client: redis.Redis, name: str, pause_ms: int) -> bool:
-    """Whether no process has had this turn in the last `pause_ms`. A turn in the future doesn't count: Redis' clock
-    has stepped back since, and the key's TTL has grown by as much."""
+    """Take the turn `name`. Returns False if a process has taken it in the last `pause_ms`. A turn in the future is
+    ignored: Redis' clock has stepped back since, and the key's TTL has grown by as much."""
     seconds, micros = client.time()
     now_ms = seconds * 1000 + micros // 1000
     if client.set(name, now_ms, nx=True, px=pause_ms):
@@ -260,7 +260,7 @@ class Maintenance:
                 self._stop.wait(self._settings.reap_every_s)
 
     def _attempt(self, client: redis.Redis) -> None:
-        """Run each part, even if others fail: when a full Redis refuses wake-ups, lost jobs must still be found."""
+        """Run each part, even if others fail: when a full Redis refuses wake-ups, leases must still expire."""
         try:
             self._reap(client)
         except StoreUnavailable as error:
@@ -289,7 +289,7 @@ class Maintenance:
             self._failing.discard(name)
 
     def _report(self, name: str, error: StoreUnavailable) -> None:
-        """Log the error once per outage: repeated lines of a long one would fill the log."""
+        """Log the error once per outage: in a long outage, repeated lines would fill the log."""
         if name not in self._failing:
             log.warning("maintenance is paused until Redis is back (%s): %s", name, error.detail)
         self._failing.add(name)

@@ -32,12 +32,12 @@ _SUM = "sum_ms"
 
 @dataclass(frozen=True)
 class StoreMetrics:
-    """`counts`: by the words of the field. `jobs`: by status. `queues`: by name; OTHER sums the queues beyond
-    MOST_QUEUES.
+    """`counts`: by the words of the field. `jobs`: by status. `queues`: queued jobs by queue; OTHER is the sum of the
+    queues beyond MOST_QUEUES.
 
     `running`: device kind and start of each attempt that runs at `now_s`, in seconds of Redis' clock.
     `oldest_queued_s`: when the oldest queued job was submitted, by the same clock. `memory_limit_bytes`: 0 without a
-    limit. `aof_bytes`: 0 without an append-only file. `aof_rewrite_ok`: whether the last rewrite of it succeeded.
+    limit. `aof_bytes`: 0 without an append-only file. `aof_rewrite_ok`: whether the file's last rewrite succeeded.
     """
 
     now_s: float
@@ -53,7 +53,7 @@ class StoreMetrics:
     aof_rewrite_ok: bool
 
     def busy_s(self, kind: str) -> float:
-        """Seconds for which devices of that kind have been leased until now, including running attempts."""
+        """Total time for which devices of that kind have been leased, including running attempts."""
         running_ms = (
             int(1000 * (self.now_s - began_s)) for leased_kind, began_s in self.running if leased_kind == kind
         )
@@ -71,9 +71,9 @@ class StoreMetrics:
         return 0.0 if self.oldest_queued_s is None else max(0.0, self.now_s - self.oldest_queued_s)
 
     def histogram(self, what: str, label: str) -> tuple[list[int], float]:
-        """Cumulative counts up to each of BOUNDS_S, then the total; and the sum of the readings in seconds.
+        """The cumulative counts up to each of BOUNDS_S, and the total; then the sum of the readings in seconds.
 
-        Readings that another version counted at an unknown bound are in the next bound above it.
+        If another version counted readings at a bound that is unknown here, they belong to the next higher bound.
         """
         readings = [(words[2], n) for words, n in self.counts.items() if words[:2] == (what, label) and len(words) == 3]
         at = [(float(bound), n) for bound, n in readings if bound != _SUM]

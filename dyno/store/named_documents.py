@@ -22,8 +22,8 @@ T = TypeVar("T", bound=BaseModel)
 
 @dataclass(frozen=True)
 class DocumentKind(Generic[T]):
-    """`noun`: in messages, where its plural has an "s". `hash_of`: the key of an owner's documents, by name.
-    `owners`: the key of the set of owners.
+    """`noun`: the word in messages; its plural must end in "s". `hash_of`: returns the Redis key of an owner's
+    documents. `owners`: returns the Redis key of the set of owners.
     """
 
     noun: str
@@ -49,7 +49,7 @@ class StoredDocument(Generic[T]):
 
 
 class NamedDocuments(Generic[T]):
-    """The viewer's documents of one kind. A viewer that sees all finds its own first, then those of other keys.
+    """The viewer's documents of one kind. A viewer that sees all keys' documents finds its own before the others.
 
     Every method raises StoreUnavailable while Redis is unreachable, full or read-only.
     """
@@ -65,7 +65,7 @@ class NamedDocuments(Generic[T]):
         return (await self._find(name)).document
 
     async def list(self) -> list[T]:
-        """All readable documents that the viewer sees, by name; where keys share a name, its own first."""
+        """All readable documents that the viewer sees, by name. Among equal names, the viewer's own comes first."""
         owners = await self._owners()
         replies = await pipelined(self._client, [("hgetall", self._hash(owner)) for owner in owners])
         stored = [
@@ -83,7 +83,7 @@ class NamedDocuments(Generic[T]):
         return await self._first(name, [owner])
 
     async def _find(self, name: str, *, own: bool = False) -> StoredDocument[T]:
-        """The first document of this name that the viewer sees, or its `own`."""
+        """The first document of this name that the viewer sees. With `own`, only the viewer's own document."""
         stored = await self._first(name, [self._viewer.owner] if own else await self._owners())
         if stored is None:
             raise self._unknown(name)
@@ -97,7 +97,7 @@ class NamedDocuments(Generic[T]):
         return None
 
     async def _owners(self) -> builtins.list[str | None]:
-        """The owners whose documents the viewer sees, itself first."""
+        """The owners whose documents the viewer sees. The viewer comes first."""
         viewer_owner = self._viewer.owner
         if not self._viewer.sees_all:
             return [viewer_owner]
@@ -124,7 +124,7 @@ class Baselines(NamedDocuments[Baseline]):
     )
 
     async def put(self, baseline: Baseline) -> bool:
-        """Save the viewer's baseline, or replace its baseline of this name. Returns whether it is new.
+        """Save the viewer's baseline. Replaces its baseline of the same name. Returns whether the name is new.
 
         Raises LimitReached.
         """
@@ -144,7 +144,7 @@ class Baselines(NamedDocuments[Baseline]):
         return (await self._find(name, own=True)).document
 
     async def delete(self, name: str) -> None:
-        """Delete the viewer's own baseline. Jobs that name it keep their copies. Raises UnknownBaseline."""
+        """Delete the viewer's own baseline. Jobs that name it keep copies of it. Raises UnknownBaseline."""
         with store_errors():
             if not await self._client.hdel(self._hash(self._viewer.owner), name):
                 raise self._unknown(name)

@@ -6,8 +6,8 @@ have only the device class as their name.
 
 A job's workload decides whether the job fits a device, and the store doesn't import workloads. Jobs of a queue with
 equal needs form a placement class, which keeps one answer per device profile. The API checks the fit for all live
-devices when it admits a job. For any other profile, the claim asks the worker, once per class: for a device that came
-later, or a job queued before any device.
+devices when it admits a job. For any other profile (a device that joined later, or a job queued before any device
+joined), the claim asks the worker once per class.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def queue_for(selector: DeviceSelector, framework: str) -> str:
 
 
 def queues_served(device: Device) -> list[str]:
-    """All queues whose jobs this device may take: six for each of its frameworks, most specific first."""
+    """All queues whose jobs this device may take, most specific first: up to six for each of its frameworks."""
     return [_queue(one, framework) for one in device_classes(device) for framework in sorted(device.frameworks)]
 
 
@@ -47,11 +47,11 @@ _DIGEST_DIGITS = 12  # 48 bits: of 500 million fleets with 1000 profiles each, o
 
 
 def profile(device: Device, version: str = DYNO_VERSION) -> str:
-    """A digest of the properties that decide which jobs fit. Devices with one profile differ in name, host and speed
-    only.
+    """A digest of the properties that decide which jobs fit. Devices with the same profile differ only in name, host
+    and speed.
 
-    `version`: the Dyno version that checks the fit. Versions may estimate differently, so each has its own profiles. A
-    job that an older version refused can thus be claimed after an upgrade.
+    `version`: the Dyno version that checks the fit. Versions may estimate differently, so each version has its own
+    profiles. So after an upgrade, a device may claim a job that didn't fit according to the older version.
     """
     properties = {name: getattr(device, name) for name in _PROFILE_FIELDS}
     properties["frameworks"] = sorted(device.frameworks.items())  # detection order varies
@@ -59,7 +59,7 @@ def profile(device: Device, version: str = DYNO_VERSION) -> str:
 
 
 def needs(spec: Spec) -> str:
-    """A digest of all that decides on which devices of a queue the job fits. `ClaimFilter.fits` uses nothing else."""
+    """A digest of all fields that decide which devices of a queue the job fits. `ClaimFilter.fits` uses no others."""
     arms = [(arm.workload, arm.framework, arm.replicas, sorted(arm.params.items())) for arm in spec.arms]
     return hashlib.sha256(to_json(arms)).hexdigest()[:_DIGEST_DIGITS]
 

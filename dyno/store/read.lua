@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- Reads the records of jobs, with what the places of waiting jobs depend on.
+-- Reads the records of jobs, with the ranks and scores of waiting jobs.
 --
 -- KEYS[1]  none: the keys follow from the ids
 -- ARGV[1]  namespace
 -- ARGV[2]… job ids
 --
--- Returns {for each id {the record as with_fits returns it, its rank in the queue, its score, the highest score that a
---      device of the queue has passed over; the last three nil unless it waits}, ids of the running jobs if any waits}
+-- Returns {for each id {the record as with_fits returns it; for a waiting job, its rank in the queue, its score and the
+--      highest score that a device of the queue has passed over}, ids of the running jobs if a returned job waits}
 
 local jobs, running = {}, {}
 for index = 2, #ARGV do

@@ -1,8 +1,8 @@
 """The records of jobs: as models, and as JSON that is joined from stored JSON without building a model.
 
-`to_job` reads any version's record; unknown fields that a newer version wrote are ignored. `StoredJob.document` shows
-the spec and the warnings that this very version stored as they are, so a poll costs 10 µs instead of 250. The document
-equals the model's, apart from the order of fields.
+`to_job` reads the records of all versions and ignores unknown fields that a newer version wrote. If this version stored
+the record, `StoredJob.document` copies its JSON of spec and warnings unchanged, so a poll costs 10 µs instead of 250.
+The document equals the model's JSON, apart from the order of fields.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
 def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | None:
     """The progress of a record. A done job has no work left, however it ended.
 
-    A job that succeeded before its first heartbeat has stored none; it made its `runs`.
+    If a job succeeded before its first heartbeat, its record has no progress: then all of its `runs` were made.
     """
     if stored is not None:
         progress = Progress.model_validate_json(stored)
@@ -122,12 +122,12 @@ def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | 
     return progress.model_copy(update={"fraction": 1.0, "eta_s": 0.0}) if status in DONE else progress
 
 
-_REPORTED_EVERY_S = 3.0  # a report is hardly older: more is a difference between two hosts' clocks
+_REPORTED_EVERY_S = 3.0  # reports are hardly ever older; a greater age means that two hosts' clocks differ
 _LEAST_ETA_S = 0.1
 
 
 def eta_now_s(record: Mapping[str, str]) -> float | None:
-    """The remaining time that the progress of a running job reports, less the time since; null if unknown."""
+    """The remaining time by a running job's progress report, less the time since the report; None if unknown."""
     reported: dict[str, float | None] = json.loads(record.get("progress", "{}"))
     eta_s, elapsed_s = reported.get("eta_s"), reported.get("elapsed_s")
     if eta_s is None or elapsed_s is None or "started_at" not in record:
@@ -150,8 +150,8 @@ def read_spec(text: str) -> Spec:
 
 
 def _with_webhook(spec: Spec, url: str | None) -> Spec:
-    """Add the webhook's URL, which isn't stored in the spec, because workers read it. The URL isn't validated again:
-    if this version's rules are stricter than at submit, the job must stay readable."""
+    """Add the webhook's URL. It isn't stored in the spec, because workers read the spec. It isn't validated again: the
+    job must stay readable if this version's rules are stricter than at submit."""
     return spec if url is None else spec.model_copy(update={"webhook": Webhook.model_construct(url=url)})
 
 
@@ -165,21 +165,21 @@ def _urls(job_id: str) -> Urls:
     return Urls(self=root, result=f"{root}/result", cancel=f"{root}/cancel", events=f"{root}/events")
 
 
-# Changes when a field of what `Jobs.submit` stores as JSON changes. Records have it in their field `shape`.
+# Changes with the schema of the JSON that `Jobs.submit` stores. Records have it in their field `shape`.
 SHAPE: Final = hashlib.sha256(
     json.dumps([TypeAdapter(kind).json_schema(mode="serialization") for kind in (Spec, SpecWarning)]).encode()
 ).hexdigest()[:8]
-_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder at each call
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would make an encoder at each call
 
 
 @dataclass
 class StoredJob:
-    """A job's record, as HGETALL returns it, with its place in the queue. `new`: it was queued just now."""
+    """A job's record, as HGETALL returns it, with its place in the queue. `new`: the job was queued just now."""
 
     record: Mapping[str, str]
     queue: QueueState
     new: bool = False
-    around_place: tuple[str, str] | None = None  # the document before and after its place in the queue, if known
+    around_place: tuple[str, str] | None = None  # the parts of `document` before and after the place in the queue
 
     @property
     def id(self) -> str:
@@ -215,7 +215,7 @@ class StoredJob:
 
 _SCHEMA = str(SCHEMA)
 _ETA_NOW = (
-    "\0"  # in the document around its place, which is kept: it changes with each read. JSON has no such character
+    "\0"  # stands for the ETA in the cached parts, because the ETA changes with each read. JSON has no such character
 )
 
 
@@ -225,7 +225,7 @@ def _place(queue: QueueState) -> str:
 
 
 class ListedRecord(NamedTuple):
-    """The fields of a record, and its document around its place in the queue; None if models have to read it."""
+    """The fields of a record, and the parts of its document around the queue place; None if models have to read it."""
 
     fields: Mapping[str, str]
     around_place: tuple[str, str] | None
@@ -233,7 +233,7 @@ class ListedRecord(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def listed_record(text: str) -> ListedRecord:
-    """Parse a record as list.lua returns it: fields and values, joined by NUL. A damaged one has no fields."""
+    """Parse a record as list.lua returns it: fields and values, joined by NUL. For a damaged one, `fields` is empty."""
     parts = text.split("\0")
     if len(parts) % 2:
         return ListedRecord({}, None)
@@ -245,7 +245,7 @@ def listed_record(text: str) -> ListedRecord:
 
 
 def _is_as_shown(record: Mapping[str, str]) -> bool:
-    """Whether this version stored the record's texts as it shows them."""
+    """Whether the record's JSON can be returned unchanged, because this version stored it."""
     return record.get("shape") == SHAPE and record.get("schema") == _SCHEMA
 
 
@@ -255,7 +255,7 @@ def _recent_around_place(fields: tuple[tuple[str, str], ...]) -> tuple[str, str]
 
 
 def _around_place(record: Mapping[str, str]) -> tuple[str, str]:
-    """The document of a record before and after its place in the queue."""
+    """The parts of a record's document before and after the place in the queue."""
     get, job_id, status = record.get, record["id"], Status(record["status"])
     spec, warnings = record["spec"], get("warnings", "[]")
     runs = Measure.model_validate(from_json(spec)["measure"]).runs.max
@@ -295,7 +295,7 @@ def _time(seconds: str | None) -> str:
 
 
 def _shown(kind: type[BaseModel], stored: str | None) -> str:
-    """Workers wrote it, perhaps of another version, so it is read and written again."""
+    """The stored document as this version writes it. A worker of another version may have stored it."""
     return "null" if stored is None else kind.model_validate_json(stored).model_dump_json()
 
 

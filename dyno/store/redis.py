@@ -4,9 +4,9 @@ Every module of the store imports its error handling (`store_errors`), key names
 from here. `store_errors` is the one place that converts Redis' errors to Dyno's.
 
 Each script is sent as `_ledger.lua` followed by its own text; scripts for sweeps and schedules have another script in
-between. `_ledger.lua` is the code that all scripts share, with the table of job transitions, the histogram bounds
-`BOUNDS_S` and the keys whose damaged values may be deleted. The import fails if a Lua file isn't named in `Script`, or
-a name in `Script` has no file.
+between. `_ledger.lua` is the code that all scripts share, after the table of job transitions, the histogram bounds
+`BOUNDS_S` and the keys whose damaged values may be deleted. The import of this module fails if a Lua file isn't named
+in `Script`, or if a name in `Script` has no file.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
 _TRANSIENT_ERRORS = ("MISCONF", "OOM", "READONLY", "NOREPLICAS", "BUSY", "MASTERDOWN", "LOADING", "UNBLOCKED")
 CHECK_IDLE_AFTER_S = 25  # shorter than the idle limits of common proxies and firewalls
-# A restarted server resets each connection once. Every script is idempotent, so two retries are safe. With an
-# unreachable server they cost 0.15 s. Timeouts aren't retried, as that would triple the wait.
+# A restarted server resets each connection once. Every script is idempotent, so two retries are safe. If the server is
+# unreachable, they take 0.15 s. Timeouts aren't retried, as that would triple the wait.
 _RETRIES, _BACKOFF = 2, ExponentialBackoff(cap=0.2, base=0.025)
 _CONNECTIONS = 32  # per API process; further requests wait for a free connection instead of failing
 _OLDEST_SERVER = (7, 0)
@@ -51,7 +51,7 @@ def _url(settings: Settings) -> str:
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    # A Unix socket needs no network, so that only a slow process could reach the timeout for a dead host.
+    # A Unix socket involves no other host, so only a slow process could exceed the shorter timeout for dead hosts.
     is_local = _url(settings).startswith("unix:")
     return {
         "decode_responses": True,
@@ -104,7 +104,7 @@ class _UnlessSilent(AsyncRetry):
 
 
 async def _with_redis_errors(do: Callable[[], Awaitable[Any]]) -> Any:
-    """Convert uvloop's error for a write to a lost connection. uvloop is the API's event loop."""
+    """Convert the error that uvloop, the API's event loop, raises for a write to a lost connection."""
     try:
         return await do()
     except RuntimeError as error:
@@ -121,8 +121,8 @@ def _is_no_timeout(error: Exception) -> bool:
 def store_errors() -> Iterator[None]:
     """Convert temporary errors to StoreUnavailable: unreachable, full, read-only, unable to write, still loading.
 
-    A missing script is a temporary error, too: redis-py loads it and calls it again, but the server may restart in
-    between.
+    A missing script is a temporary error, too: redis-py loads the script and calls it again, but the server may restart
+    in between.
     """
     try:
         yield
@@ -141,12 +141,12 @@ def store_errors() -> Iterator[None]:
 
 
 def is_wrong_type(error: redis.ResponseError) -> bool:
-    """Whether the command met a value of another type: the data were damaged, or edited by hand."""
+    """Whether the key had a value of another type, because the data were damaged or edited by hand."""
     return str(error).startswith("WRONGTYPE")
 
 
 def unless_wrong_type(reply: Any) -> Any:
-    """A reply of a pipeline that raises no errors; None for a value of a wrong type. Raises all other errors."""
+    """A reply of a pipeline that returns errors as replies; None for a value of a wrong type. Raises other errors."""
     if isinstance(reply, redis.ResponseError) and is_wrong_type(reply):
         return None
     if isinstance(reply, Exception):
@@ -168,7 +168,7 @@ async def pipelined(client: redis.asyncio.Redis, commands: Iterable[tuple[Any, .
 
 @asynccontextmanager
 async def index_errors(client: redis.asyncio.Redis, keys: "Keys") -> AsyncIterator[None]:
-    """As `store_errors`, for the read of an index. If its value has a wrong type, tells maintenance to rebuild all
+    """As `store_errors`, for the read of an index. If the index has a wrong type, tells maintenance to rebuild all
     indexes (`repair_damage`), and raises StoreUnavailable.
     """
     with store_errors():
@@ -189,7 +189,7 @@ def check_server(client: redis.Redis, settings: Settings, *, with_syncing: bool 
 
     Raises StoreUnfit for a server that no process may start with: it may evict jobs, or can't run the scripts.
 
-    with_syncing: also check how often it syncs, which takes the right to read its configuration.
+    with_syncing: also check how often the server syncs. This requires the right to read its configuration.
     """
     with store_errors():
         info: Mapping[str, Any] = client.info()
@@ -216,8 +216,8 @@ async def check_server_async(client: redis.asyncio.Redis, settings: Settings) ->
 def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability) -> list[Fault]:
     """Apply the rules of `check_server` to the fields of INFO and the server's sync configuration.
 
-    `syncing` is empty if this user may not read the configuration. `durability`: the requested level; "always" is
-    strict, and with "none" a server without persistence is no fault.
+    `syncing` is empty if this user may not read the configuration. `durability`: the requested level. "always" requires
+    appendfsync always; "none" allows a server without persistence.
     """
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
@@ -232,14 +232,14 @@ def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability
 
 
 def loss_note(settings: Settings) -> str | None:
-    """What `DYNO_DURABILITY=none` means; None for another level."""
+    """A sentence about the risk of `DYNO_DURABILITY=none`; None for another level."""
     if settings.durability != "none":
         return None
     return "DYNO_DURABILITY is none, so Dyno accepts jobs even if a restart of Redis loses all of them"
 
 
 def memory_note(info: Mapping[str, Any]) -> str | None:
-    """What is wrong with a server that has no memory limit, and what to do; None if it has one."""
+    """The risk of a server without a memory limit, and what to do; None if the server has a limit."""
     if info.get("maxmemory", 0):
         return None
     return (
@@ -272,7 +272,7 @@ def _persistence_complaints(
 
 
 def _config_denied(error: redis.ResponseError) -> Mapping[str, str]:
-    """Empty if CONFIG is unavailable, as on hosted servers, or denied by an ACL. Raises any other error again."""
+    """An empty configuration if CONFIG is missing, as on hosted servers, or denied by an ACL. Else raises `error`."""
     if isinstance(error, NoPermissionError) or str(error).startswith("unknown command"):
         return {}
     raise error
@@ -295,14 +295,14 @@ SWEEP_ID = re.compile(r"swp_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.s
 
 _PART = re.compile(r"<\w+>")
 KeyType = Literal["hash", "list", "set", "stream", "string", "zset"]
-# "record": nothing else has it, so a damaged value is never deleted. "derived": it is made again from the records.
-# "spare": it is deleted as well, because no promise rests on it.
+# "record": no other key has the data, so a damaged value is never deleted. "derived": a damaged value is deleted and
+# rebuilt from the records. "spare": a damaged value is deleted and lost, because no promise depends on it.
 Origin = Literal["record", "derived", "spare"]
 
 
 @dataclass(frozen=True)
 class Key:
-    """A row of `Keys`. `name`: without the namespace; parts in <> vary. `bound`: what limits its size or its number."""
+    """A row of `Keys`. `name`: without the namespace; parts in <> vary. `bound`: the limit on its size or number."""
 
     name: str
     type: KeyType
@@ -317,7 +317,7 @@ class Key:
 
 
 class Single(Key):
-    """One key: on an object of `Keys` its name."""
+    """One key. As an attribute of a `Keys` object, it is the key's full name."""
 
     @overload
     def __get__(self, keys: None, owner: type) -> Self: ...
@@ -328,7 +328,8 @@ class Single(Key):
 
 
 class Family(Key):
-    """Keys with variable parts: on an object of `Keys` a function from the parts to the name. None is an empty part."""
+    """Keys with variable parts. As an attribute of a `Keys` object, it is a function from the parts to the full name.
+    None is an empty part."""
 
     @overload
     def __get__(self, keys: None, owner: type) -> Self: ...
@@ -352,8 +353,8 @@ class Family(Key):
 class Keys:
     """All keys under one namespace, except Celery's.
 
-    The scripts build the same names (`_ledger.lua`). The guard against damaged values and the tests of the rights in
-    `deploy/redis/users.acl` read the rows. An owner is the id of an API key, "" for requests without a key.
+    The scripts build the same names (`_ledger.lua`). The rows also say which damaged values may be deleted, and the
+    tests of `deploy/redis/users.acl` read them. An owner is the id of an API key, or "" for requests without a key.
     """
 
     namespace: str
@@ -436,18 +437,17 @@ class Keys:
     repairing = Single("jobs:repairing", "string", "spare", "TTL", "when a process began to rebuild damaged keys, ms")
 
     def idempotency(self, owner: str | None, key: str) -> str:
-        """The digest allows any length and any characters in a caller's key. It includes the owner, so the keys of
-        different owners can't collide.
-        """
+        """The name for a caller's idempotency key, which may have any length and any characters, so the name has a
+        digest. The digest includes the owner, so the keys of different owners can't collide."""
         return self.idempotency_of(hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest())
 
     @classmethod
     def rows(cls) -> dict[str, Key]:
-        """The rows by their names here."""
+        """The rows of this class by attribute name."""
         return {name: row for name, row in vars(cls).items() if isinstance(row, Key)}
 
     def deletable_type(self, name: str) -> KeyType | None:
-        """The type of the value under a full name; None if the name has no row, or a damaged value isn't deleted."""
+        """The type that the key `name` should have; None if it has no row, or if its damaged values aren't deleted."""
         inner = name.removeprefix(f"{self.namespace}:")
         return next((kind for kind, pattern in _deletable().items() if pattern.match(inner)), None)
 
@@ -461,7 +461,7 @@ def _deletable() -> dict[KeyType, re.Pattern[str]]:
 
 
 _SCRIPTS_FOLDER = Path(__file__).parent
-RESERVED_BYTES = 10_000  # for a job until it is done: a done one takes 6 to 11 kB, a queued one 2.6 kB
+RESERVED_BYTES = 10_000  # per live job: a done job takes 6 to 11 kB, a queued job 2.6 kB
 # Upper bounds of the scripts' histograms, in seconds.
 BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {
     "wait": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400),
@@ -501,7 +501,7 @@ class Script(StrEnum):
     SCHEDULE = "schedule"
 
 
-# Scripts that call another script for each of their jobs; they contain it as a function of the same name.
+# Scripts that call another script for each of their jobs, and the other script. They contain it as a function.
 _WITHIN = {
     Script.SUBMIT_SWEEP: Script.SUBMIT,
     Script.CANCEL_SWEEP: Script.CANCEL,
@@ -526,7 +526,7 @@ def _deletable_in_lua() -> str:
 
 
 def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
-    """Read all scripts. Raises RuntimeError that lists scripts without a caller and callers without a script."""
+    """Read all scripts. Raises RuntimeError if a Lua file has no name in `Script`, or if a name has no file."""
     files = {path.stem: path.read_text() for path in folder.glob("*.lua") if not path.stem.startswith("_")}
     names = {script.value for script in Script}
     if files.keys() != names:
@@ -542,7 +542,7 @@ def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
 
 
 def _as_function(name: str, text: str) -> str:
-    """The script as a Lua function, whose arguments hide the KEYS and ARGV of the script around it."""
+    """The script as a Lua function, whose arguments shadow the KEYS and ARGV of the surrounding script."""
     _, _, body = text.partition("\n")
     return f"\nlocal function {name}(KEYS, ARGV)\n{body}\nend\n"
 

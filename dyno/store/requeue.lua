@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Hands a running job back to the front of its queue, because its worker shuts down or its infrastructure failed.
--- The job ends instead if a cancel was requested, or if the attempt counts and was the last. Of hand-backs with a limit,
--- those beyond it count as attempts.
+-- Hands a running job back to the front of its queue, because its worker shuts down or its infrastructure failed. The
+-- job ends instead if a cancel was requested, or if the attempt counts and was the last. Hand-backs beyond the limit
+-- count as attempts.
 --
 -- KEYS[1]  job record, HASH
 -- ARGV[1]  namespace

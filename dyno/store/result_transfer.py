@@ -1,7 +1,7 @@
 """Export results as JSON lines, and import results of another Dyno.
 
-An imported result is the record of a done job with the field `imported`. It counts neither in the metrics of Prometheus
-nor in the durations and bands that Dyno learns from its own jobs. Files of jobs stay where they are.
+An imported result is the record of a done job with the field `imported`. It affects neither the Prometheus metrics nor
+the durations and bands that Dyno learns from its own jobs. The files of jobs aren't exported.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _AT_ONCE = 10  # results that are read together: up to 100 kB each, with their s
 async def exported_lines(
     client: PipeliningRedis, settings: Settings, jobs: Sequence[StoredJob], source: str
 ) -> AsyncGenerator[str, None]:
-    """A line of JSON for each job, as `ExportedResult` reads it. Jobs without a readable result are left out."""
+    """A line of JSON for each job, in the format of `ExportedResult`. Leaves out jobs without a readable result."""
     keys = Keys(settings.namespace)
     for start in range(0, len(jobs), _AT_ONCE):
         some = jobs[start : start + _AT_ONCE]
@@ -53,7 +53,7 @@ async def exported_lines(
 
 
 def _line(job: StoredJob, result: StoredResult, samples: bytes | None, source: str) -> str:
-    """The stored documents as one line. No document has a line break outside of its strings' escapes."""
+    """The stored documents as one line. JSON documents without indentation have no line breaks."""
     readings = "null"
     if samples is not None:
         with contextlib.suppress(ValueError):  # a damaged value
@@ -75,7 +75,7 @@ class ResultImports:
         self._script = client.cached_script(SCRIPT_SOURCES[Script.IMPORT])
 
     async def store(self, lines: Sequence[NumberedLine]) -> ImportReport:
-        """Import all of the lines in one step. Raises StoreUnavailable; then none is imported."""
+        """Import all of the lines in one step. Raises StoreUnavailable; then no line is imported."""
         args = await anyio.to_thread.run_sync(self._arguments, lines)
         with store_errors():
             reply: Any = await self._script([], args)
@@ -130,7 +130,7 @@ class ResultImports:
         return record
 
     def _within_rights(self, spec: Spec) -> Spec:
-        """The spec, with a time to keep results that this key allows."""
+        """The spec, with `expires_in_s` reduced to what this key allows."""
         most_s = self._viewer.expires_in_s or (self._viewer.owner and self._key_expires_in_s)
         return spec.model_copy(update={"expires_in_s": min(spec.expires_in_s, most_s or spec.expires_in_s)})
 
@@ -139,7 +139,7 @@ _NOT_HERE: Any = {"webhook": True, "against": {"webhook"}}  # the Dyno that ran 
 
 
 def _original(job: Job) -> str:
-    """The job's id in the Dyno that ran it; other Dynos may have imported it since."""
+    """The job's id in the Dyno that ran it. The exporting Dyno may itself have imported the job."""
     return job.imported.job if job.imported else job.id
 
 
@@ -148,6 +148,6 @@ def _seconds(time: datetime) -> str:
 
 
 def _without_files(result: Result, job_id: str) -> Result:
-    """The result of the job `job_id`, without artifacts: they stay in the Dyno that ran it."""
+    """The result as that of the job `job_id`, without artifacts, which stay in the Dyno that ran the job."""
     arms = [_without_files(arm, job_id) for arm in result.arms]
     return result.model_copy(update={"job": job_id, "artifacts": [], "arms": arms})

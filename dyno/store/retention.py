@@ -1,8 +1,8 @@
-"""Retention: delete the done jobs that were stored first, beyond limits on their number or on Redis' memory.
+"""Retention: delete the oldest done jobs while their number or Redis' memory exceeds a limit.
 
-Each owner has an index of its done jobs, by when they were stored. Jobs of the owner with the most go first: with the
-most jobs beyond `max_done`, with the most bytes beyond `max_store_bytes`. If none of them may go, no other owner's job
-goes.
+Each owner has an index of its done jobs, by the time when they were stored. Above `max_done`, jobs of the owner with
+the most jobs are deleted; above `max_store_bytes`, jobs of the owner whose jobs take the most bytes. If none of these
+jobs may be deleted, no other owner's job is deleted.
 """
 
 from collections import Counter
@@ -21,17 +21,17 @@ from dyno.store.redis import RESERVED_BYTES, SCRIPT_SOURCES, Keys, Script, store
 _RECORDS_AT_ONCE = 1000
 _DROPPED_AT_ONCE, _CANDIDATES = 50, 200
 _WEBHOOK_ENDED = (None, "delivered", "failed")
-_SIZED, _JOB_BYTES = 50, 6_000  # jobs of an owner whose sizes are read, and what each takes without its large parts
-_PAGES = 20  # of candidates: behind 4000 jobs with pending webhooks, no job is deleted until some of them are delivered
+_SIZED, _JOB_BYTES = 50, 6_000  # jobs of an owner whose sizes are read, and the bytes of a job without its large parts
+_PAGES = 20  # of candidates: if the first 4000 have pending webhooks, no job is deleted until some are delivered
 _NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and writes that are under way
 
 
 def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
-    """Delete done jobs beyond the limits, at most 1000 a call. Of a key's jobs, those stored first go first.
+    """Delete done jobs beyond the limits, at most 1000 a call. A key's jobs are deleted in the order of their storing.
 
-    First the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while there are more than `max_done` or
-    Redis uses and reserves more memory than `max_store_bytes`, jobs of the key with the most. Returns their number by
-    limit. Raises StoreUnavailable.
+    First delete the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while more than `max_done` jobs
+    are stored or Redis uses and reserves more than `max_store_bytes`, delete jobs of the key that has the most jobs or
+    bytes. Returns the number of deleted jobs by limit. Raises StoreUnavailable.
 
     A job whose webhook is neither delivered nor failed stays, unless it was redelivered. Safe to run in several
     processes at once.
@@ -42,7 +42,7 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
         if not own_limits and settings.key_stored_jobs is settings.max_done is settings.max_store_bytes is None:
             return dropped
         stored = _stored_by_owner(client, keys)
-        for owner in filter(None, list(stored)):  # requests without a key have no limit of a key
+        for owner in filter(None, list(stored)):  # no key's limit applies to requests without a key
             most = own_limits.get(owner, settings.key_stored_jobs)
             while most is not None and stored[owner] > most and dropped.total() < _RECORDS_AT_ONCE:
                 number = min(stored[owner] - most, _DROPPED_AT_ONCE)
@@ -50,7 +50,7 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
                     break
                 stored[owner] -= deleted
                 dropped["key_stored_jobs"] += deleted
-        sizes: Mapping[str, float] = {}  # jobs count alike until memory is the limit
+        sizes: Mapping[str, float] = {}  # all jobs count as 1 unless memory is the limit
         while dropped.total() < _RECORDS_AT_ONCE and stored and (over := _exceeded(client, keys, settings)):
             limit, surplus = over
             if limit == "max_store_bytes" and not sizes:
@@ -104,8 +104,8 @@ def _stored_by_owner(client: redis.Redis, keys: Keys) -> Counter[str]:
 
 
 def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mapping[str, float]:
-    """About how many bytes a done job of each owner takes, by the jobs that would go first. Its large parts are the
-    result, the samples and the log. Damaged ones count as empty, and so do all without the right to STRLEN.
+    """About how many bytes a done job of each owner takes, estimated from the owner's oldest done jobs. A job's large
+    parts are the result, the samples and the log. Parts that are damaged, or that this user may not read, count as 0.
     """
     sizes = dict[str, float]()
     for owner in owners:
@@ -122,8 +122,8 @@ def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mappi
 
 
 def _index_done(client: redis.Redis, keys: Keys, status: Status, ids: Sequence[str]) -> None:
-    """Add done jobs to the indexes of `Keys.done_of_owner`, by their ends. Jobs without a record leave the index
-    of their status: else each later call would read all jobs again.
+    """Add done jobs to the indexes of `Keys.done_of_owner`, by the times of their ends. Removes jobs without a record
+    from the index of their status; otherwise each later call would read all jobs again.
     """
     with client.pipeline(transaction=False) as pipeline:
         for job_id in ids:
@@ -149,7 +149,7 @@ def _index_done(client: redis.Redis, keys: Keys, status: Status, ids: Sequence[s
 
 
 def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str, int] | None:
-    """The limit that is exceeded, and how many jobs to delete before the next look."""
+    """The limit that is exceeded, and how many jobs to delete before the next check."""
     if settings.max_done is None and settings.max_store_bytes is None:
         return None
     done: int = sum(client.zcard(keys.jobs_with_status(status)) for status in DONE)
@@ -165,13 +165,13 @@ def _exceeded(client: redis.Redis, keys: Keys, settings: Settings) -> tuple[str,
 
 
 def _may_go(delivery: Any) -> bool:
-    """`delivery`: the status of a job's webhook, and whether it was redelivered; or the error of a damaged one."""
+    """Whether the job may be deleted. `delivery`: its webhook's status and redelivery, or an error if damaged."""
     return not isinstance(delivery, Exception) and (delivery[0] in _WEBHOOK_ENDED or delivery[1] is not None)
 
 
 def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, keeping: int, *of_owner: str) -> int:
-    """Delete up to `number` jobs of the owner, but leave `keeping` done jobs of all owners or of `of_owner`, whatever
-    other processes delete at the same time. It looks at later jobs only if none of the first may go.
+    """Delete up to `number` jobs of the owner, but leave at least `keeping` done jobs of all owners (of this owner with
+    `of_owner`), whatever other processes delete. Considers later jobs only if none of the first may be deleted.
     """
     delete, index = client.register_script(SCRIPT_SOURCES[Script.DELETE]), keys.done_of_owner(owner)
     for start in range(0, _PAGES * _CANDIDATES, _CANDIDATES):
@@ -181,9 +181,7 @@ def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, kee
         with client.pipeline(transaction=False) as pipeline:
             for job_id in candidates:
                 pipeline.hmget(keys.webhook(job_id), "status", "redelivered")
-            deliveries: list[Any] = pipeline.execute(
-                raise_on_error=False
-            )  # a damaged delivery keeps no other from going
+            deliveries: list[Any] = pipeline.execute(raise_on_error=False)  # a damaged delivery mustn't keep other jobs
             oldest = [job_id for job_id, reply in zip(candidates, deliveries, strict=True) if _may_go(reply)][:number]
             for job_id in oldest:
                 args = [keys.namespace, job_id, round(SETTLED_S * 1000), keeping, *of_owner]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Revokes an API key: deletes its secret's digest, and keeps its record, because jobs refer to it.
+-- Revokes an API key: deletes its secret's digest, but keeps its record, because jobs refer to the key.
 --
 -- KEYS[1]  API key, HASH
 -- ARGV[1]  namespace

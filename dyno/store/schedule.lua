@@ -1,7 +1,7 @@
 #!lua
--- Writes a schedule, if it is still as the caller read it, and queues the job of its firing: both or neither. So of several
--- APIs that fire at the same time one queues a job, and no death in between makes a second job or loses one. submit.lua is
--- the function `submit` here.
+-- Writes a schedule, if it is still as the caller read it, and queues the job of its firing: both or neither. So if
+-- several APIs fire it at the same time, only one of them queues a job, and a crash neither loses a job nor makes a
+-- second one. The function `submit` is submit.lua.
 --
 -- KEYS[1]  schedules of the owner, HASH name -> JSON
 -- KEYS[2]  due, ZSET "<owner>:<name>" by the next firing in ms
@@ -9,7 +9,7 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  owner, or ""            ARGV[3]  name
 -- ARGV[4]  the schedule as read, or "" if there was none
--- ARGV[5]  the schedule to write, or "" to write none and to take it from the due ones
+-- ARGV[5]  the schedule to write, or "" to write nothing and remove the schedule from KEYS[2]
 -- ARGV[6]  its next firing, ms, or "" for none
 -- ARGV[7]  limit on the owner's schedules
 -- ARGV[8]  outcome of a firing to count, or ""      ARGV[9]  how many times were missed
@@ -31,7 +31,7 @@ if before == '' and after ~= '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV
 end
 
 if #ARGV >= 10 then
-  check_rights({ 'HSET', 'SADD', 'ZADD', 'ZREM' }, KEYS) -- before `submit` writes; it checks its own
+  check_rights({ 'HSET', 'SADD', 'ZADD', 'ZREM' }, KEYS) -- before `submit` writes, which checks its own rights
   local reply = submit({ key('job', ARGV[10]) }, { NAMESPACE, unpack(ARGV, 10) })
   if reply[1] ~= 'submitted' then
     return reply

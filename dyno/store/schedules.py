@@ -1,7 +1,7 @@
 """Schedules in Redis: named documents of each API key, and a ZSET of the times at which they are due.
 
 A schedule is one document, with its last firings. Every write names the document that it replaces, and a firing also
-queues its job in the same step (schedule.lua). So each due time is dealt with once, however many APIs look at it.
+queues its job in the same step (schedule.lua). So each due time is handled once, however many APIs run.
 """
 
 from collections.abc import Sequence
@@ -57,9 +57,9 @@ class Schedules(NamedDocuments[JobSchedule]):
         return now, [DueSchedule(owner or None, name, due_ms) for owner, name, due_ms in due]
 
     async def put(self, new: JobSchedule) -> tuple[bool, JobSchedule]:
-        """Save the viewer's schedule, or replace its schedule of this name and keep what that fired and missed.
+        """Save the viewer's schedule. If it replaces one of the same name, it keeps the firings and missed times.
 
-        Returns whether it is new, and the schedule as it was saved. Raises LimitReached.
+        Returns whether the name is new, and the schedule as it was saved. Raises LimitReached.
         """
         while True:
             before = await self.read(new.owner, new.name)
@@ -71,7 +71,7 @@ class Schedules(NamedDocuments[JobSchedule]):
                 return before is None, after
 
     async def replace(self, before: StoredSchedule, after: JobSchedule, *, outcome: str = "", missed: int = 0) -> bool:
-        """Write the outcome of a due time, and count it. Returns False, and writes nothing, if another API did."""
+        """Write and count the outcome of a due time. If another API already did, writes nothing and returns False."""
         reply = await self._write(before, after, outcome, missed)
         return bool(reply[0] == "written")
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Records the outcome of an attempt at a delivery, and when the next one is due, if any. If a redelivery was requested
--- meanwhile (redeliver.lua) and the attempt didn't deliver, the next one is due now and begins a new series.
+-- Records the outcome of an attempt at a delivery, and when the next attempt is due, if any. If a redelivery was
+-- requested meanwhile (redeliver.lua) and this attempt failed, the next attempt is due now and begins a new series.
 --
 -- KEYS[1]  delivery, HASH
 -- KEYS[2]  due, ZSET of jobs by time of the next attempt, ms

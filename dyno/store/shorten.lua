@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Shortens leases that end later than twice their length from now: Redis' clock has stepped back since their last
--- heartbeats. The next heartbeat extends a lease again; that of a worker that is gone runs out after its length.
+-- heartbeats. The next heartbeat extends a lease again; the lease of a dead worker runs out after its length.
 --
 -- KEYS[1]  leases, ZSET of devices by expiry in ms
 -- ARGV[1]  namespace

@@ -5,7 +5,7 @@
 -- ARGV[1]  namespace
 -- ARGV[2]… job ids
 --
--- Returns for each id its status, "gone" if there is no record
+-- Returns for each id the job's status, or "gone" if there is no record
 
 local found = {}
 for index = 2, #ARGV do

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Cancels the waiting jobs of a point, and records why; a running one goes on. cancel.lua is the function `cancel` here.
--- A point that was stopped before keeps its reason.
+-- Cancels the waiting jobs of a point, and records the reason; a running job continues. The function `cancel` is
+-- cancel.lua. A point that was stopped before keeps its reason.
 --
 -- KEYS[1]  sweep, HASH
 -- ARGV[1]  namespace
--- ARGV[2]  place of the point   ARGV[3]  why, JSON
+-- ARGV[2]  place of the point   ARGV[3]  reason, JSON
 -- ARGV[4]… job ids
 --
 -- Returns "stopped" or "already" or "unknown"
@@ -21,5 +21,5 @@ for index = 4, #ARGV do
     cancel({ key('job', id) }, { NAMESPACE, id })
   end
 end
-redis.call('HSET', KEYS[1], 'stopped ' .. ARGV[2], ARGV[3]) -- last: a call that fails is repeated
+redis.call('HSET', KEYS[1], 'stopped ' .. ARGV[2], ARGV[3]) -- last, so that a retry repeats a failed call
 return 'stopped'

@@ -1,10 +1,10 @@
-"""Results and samples as Redis has them: JSON with rounded figures, compressed.
+"""Results and samples in the format that Redis stores: JSON with rounded figures, compressed.
 
 A value is deflated with a dictionary: texts that most results share, such as the names of fields and sentences of
-warnings. A result of 17 to 37 kB takes 1.7 to 5 kB, half of a gzip file, and is read in 20 to 40 µs.
+warnings. A result of 17 to 37 kB takes 1.7 to 5 kB, half the size of a gzip file, and is read in 20 to 40 µs.
 
-A dictionary never changes, because values that need it are stored for weeks. If the texts change much, add one under
-the next number.
+A dictionary never changes, because values that need it are stored for weeks. If the texts change much, add a dictionary
+under the next number.
 
 Parsing the summary of a result takes a tenth of the time of parsing the whole result.
 """
@@ -58,7 +58,7 @@ def header(name: str) -> bytes:
 
 
 def decompress(stored: bytes) -> str:
-    """The text of a value. Raises ValueError for a damaged one, and for one of a newer version's dictionary."""
+    """The text of a value. Raises ValueError if the value is damaged or needs a newer version's dictionary."""
     try:
         return _inflate(stored).decode()
     except (zlib.error, IndexError) as error:
@@ -85,15 +85,15 @@ _SCHEMA = json.dumps(Result.model_json_schema(mode="serialization")).encode()
 RESULT_SHAPE: Final = hashlib.sha256(_SCHEMA).hexdigest()[:8]  # stored results have the shape as their name
 _COMPRESSED = header(RESULT_SHAPE)
 _SAMPLES = TypeAdapter(list[RunSamples])
-_DIGITS = 6  # significant ones: runs scatter by a thousandth and more
+_DIGITS = 6  # significant digits: runs scatter by a thousandth and more
 _SHARE_DIGITS = 4  # the kernel counts most of these times in hundredths of a second
-_TIME_DECIMALS = 4  # of a second, in Unix times
+_TIME_DECIMALS = 4  # decimals of Unix times, in seconds
 
 
 def shortened(value: Any, name: str = "") -> Any:
-    """A JSON value with its floats rounded: readings have up to 17 digits, which take half of a result's memory.
+    """A JSON value with its floats rounded: readings have up to 17 digits, which would take half of a result's memory.
 
-    Params, and descriptions of the device and its software, stay as they are. `name`: the field that has the value.
+    Params, and descriptions of the device and its software, stay as they are. `name`: the name of the value's field.
     """
     if isinstance(value, float):
         if name.endswith("_at_s"):
@@ -109,13 +109,13 @@ def shortened(value: Any, name: str = "") -> Any:
 
 
 def encode_result(result: Result) -> bytes:
-    """The result as it is stored: its JSON with rounded figures, compressed, and named RESULT_SHAPE."""
+    """The result as it is stored: its JSON with rounded figures, compressed under the name RESULT_SHAPE."""
     document = shortened(result.model_dump(mode="json", by_alias=True))
     return compress(to_json(document, inf_nan_mode="null"), RESULT_SHAPE)
 
 
 def encode_outcome(outcome: BaselineOutcome) -> str:
-    """The outcome as a job's record has it: with the figures of the result."""
+    """The outcome as a job's record stores it: its figures are rounded like the result's."""
     return to_json(shortened(outcome.model_dump(mode="json"))).decode()
 
 
@@ -196,7 +196,7 @@ def parse_result_summary(stored: bytes | None) -> ResultSummary | None:
         return None
 
 
-PEERS_KEPT = 50  # newest figures: more hardly narrow the band, and old figures of a fleet should fade out
+PEERS_KEPT = 50  # newest figures: more would hardly narrow the band, and old figures of a fleet should fade out
 
 
 async def read_peers(client: redis.asyncio.Redis, settings: Settings, series: str) -> list[Peer]:

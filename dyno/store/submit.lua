@@ -1,7 +1,7 @@
 #!lua
 -- Writes a new job's record, its idempotency key, its place in the queue and its first event, in one step.
--- A full Redis refuses this script entirely. Scripts that end jobs have the allow-oom flag. The script
--- itself refuses jobs whose results would fill Redis (`require_room` in _ledger.lua).
+-- A full Redis refuses this script, which lacks the flag allow-oom of the scripts that end jobs. The script itself
+-- refuses jobs whose results would fill Redis (`require_room` in _ledger.lua).
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  idempotency, HASH {job, body_sha256}; optional
@@ -15,13 +15,13 @@
 --          job counts against no limit of its owner
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
---      to be woken: the queue was empty, or an idle worker fits none of its other jobs, ids of the running jobs}. The
---      reply is complete, because a second request might find Redis unreachable; of a new record, it leaves out what
---      the arguments have
---      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
+--      to be woken, ids of the running jobs}. A worker has to be woken if the queue was empty, or if a worker is idle
+--      because none of the queue's other jobs fits. The reply is complete, because Redis might be unreachable for a
+--      second request; but for a new job the record lacks the fields that the arguments have
+--      or {"key_reused", id} or {"gone", id} (the job's record has expired before the key) or {"full", queued}
 --      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
-local MOST_CLASSES = 32 -- by needs, per queue: a claim looks at each; further jobs are classed by their answers
+local MOST_CLASSES = 32 -- by needs, per queue: a claim checks each class; further jobs are classed by their answers
 
 local function accepted(outcome, job_id, queue, record, wake)
   local running = redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)
@@ -112,7 +112,7 @@ for name, value in pairs({
 end
 local answers, class = fields.fits, class_of(fields.schema, fields.needs)
 if fields.needs and has_room(queue, class) then
-  fields.fits = nil -- the class has them
+  fields.fits = nil -- the class has the answers
 else
   fields.needs, class = nil, class_of(fields.schema, nil, answers)
 end

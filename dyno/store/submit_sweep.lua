@@ -1,12 +1,12 @@
 #!lua
--- Submits all jobs of a sweep and writes its record, in one step: either all of them are queued or none. submit.lua is
--- the function `submit` here.
+-- Submits all jobs of a sweep and writes its record, in one step: either all jobs are queued or none. The function
+-- `submit` is submit.lua.
 --
 -- KEYS[1]  sweep, HASH {id, owner, sweep, created_at, cancel_requested_at, "stopped <place>"}
--- KEYS[2]  idempotency, HASH {job, body_sha256} as of submit.lua, with the sweep's id as `job`; optional
+-- KEYS[2]  idempotency, HASH {job, body_sha256} as in submit.lua, with the sweep's id as `job`; optional
 -- ARGV[1]  namespace
 -- ARGV[2]  sweep id                 ARGV[3]  owner, or ""
--- ARGV[4]  the sweep, JSON          ARGV[5]  how long after now to check whether its jobs are gone, ms
+-- ARGV[4]  the sweep, JSON          ARGV[5]  time until the first check whether its jobs are gone, ms
 -- ARGV[6]  SHA-256 of the request's body   ARGV[7]  TTL of the idempotency key, ms
 -- ARGV[8]  limit on queued jobs of all owners
 -- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own
@@ -32,7 +32,7 @@ if KEYS[2] then
   end
 end
 
--- Room for all of them, so that `submit` can refuse the first one only, before anything is written.
+-- Check the room for all jobs here, so that `submit` can only refuse the first job, before anything is written.
 local queued = redis.call('ZCARD', key('jobs', 'status', 'queued'))
 if queued + jobs > tonumber(ARGV[8]) then
   return { 'full', queued }
@@ -46,7 +46,7 @@ if owner ~= '' then
 end
 
 require_room(jobs)
-check_rights({ 'HSET', 'SADD', 'ZADD' }, { -- before `submit` writes; it checks its own
+check_rights({ 'HSET', 'SADD', 'ZADD' }, { -- before `submit` writes, which checks its own rights
   KEYS[1], key('sweeps'), key('sweeps', 'due'), key('sweeps', 'watched'), key('sweeps', 'owner', ''),
   key('idempotency', ''),
 })

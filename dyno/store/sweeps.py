@@ -1,7 +1,7 @@
 """Sweeps in the store: submit all jobs of a sweep in one step; read, list and cancel sweeps; drop sweeps without jobs.
 
-One script queues all jobs of a sweep and writes its record. So neither a death of the API nor a limit leaves a part of
-a sweep behind. A sweep is kept until a daily check finds none of its jobs.
+One script queues all jobs of a sweep and writes its record. So neither a crash of the API nor a limit leaves a part of
+a sweep behind. A sweep is kept until a daily check finds that all of its jobs are gone.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _AT_ONCE = 20  # sweeps that one call of `drop_empty` checks: 4,000 jobs, 10 ms 
 
 @dataclass(frozen=True)
 class NewJob:
-    """The job of a point, as `Jobs.submit` takes it. The sweep's request has chosen its id."""
+    """The job of a point: the arguments of `Jobs.submit`, and an id that the caller has chosen."""
 
     id: str
     spec: Spec
@@ -43,7 +43,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class StoredSweep:
-    """`record`: what the request asked for. `stopped`: stops by the point's position. The jobs hold the rest."""
+    """`record`: the sweep as it was requested. `stopped`: stops by the point's position. The jobs hold the rest."""
 
     id: str
     owner: str | None
@@ -136,7 +136,7 @@ class Sweeps:
         return _stored(sweep_id, fields)
 
     async def page(self, cursor: str | None, limit: int) -> RecordPage[StoredSweep]:
-        """Newest first, without those that can't be read. Raises InvalidSpec for an invalid cursor."""
+        """A page of readable sweeps, newest first. Raises InvalidSpec for an invalid cursor."""
         viewer = self._jobs.viewer
         index = self._keys.sweeps if viewer.sees_all else self._keys.sweeps_of_owner(viewer.owner or "")
 
@@ -147,7 +147,7 @@ class Sweeps:
             return await read_page(self._client, JobIndex(index, None, None), read, cursor, limit)
 
     async def statuses(self, sweeps: Sequence[StoredSweep]) -> list[list[str]]:
-        """For each sweep the status of its jobs, in the order of `job_ids`; "gone" for a job without a record."""
+        """For each sweep the statuses of its jobs, in the order of `job_ids`; "gone" for a job without a record."""
         with store_errors():
             sent = [(args, self._statuses.send([], args)) for args in ([self._namespace, *s.job_ids] for s in sweeps)]
             return [await self._statuses([], args, reply) for args, reply in sent]
@@ -175,7 +175,7 @@ class Sweeps:
             await self._client.srem(self._keys.sweeps_watched, sweep_id)
 
     async def stop(self, sweep: StoredSweep, position: int, why: Stop) -> bool:
-        """Cancel the waiting jobs of a point, and record why. Returns False if it was stopped before."""
+        """Cancel the waiting jobs of a point, and record the reason. Returns False if the point was stopped before."""
         args = [self._namespace, position, why.model_dump_json(), *sweep.record.points[position].jobs]
         with store_errors():
             outcome = await self._stop([self._keys.sweep(sweep.id)], args)
@@ -236,7 +236,7 @@ def drop_empty(client: redis.Redis, settings: Settings) -> list[str]:
                 pipeline.zrem(keys.sweeps_of_owner(fields.get("owner", "")), sweep_id)
                 pipeline.zrem(keys.sweeps, sweep_id)
                 pipeline.delete(keys.sweep(sweep_id))
-                pipeline.zrem(keys.sweeps_due, sweep_id)  # last: if Redis dies in between, a later check goes on
+                pipeline.zrem(keys.sweeps_due, sweep_id)  # last: if Redis dies in between, a later check repeats all
                 pipeline.execute()
             dropped.append(sweep_id)
     return dropped

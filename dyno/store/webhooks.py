@@ -1,7 +1,7 @@
 """Webhook deliveries: the queue for the deliverer, and the API's view of each delivery and its attempts.
 
-The deliverer leases a due delivery for a limited time and settles it with the outcome of the attempt. An attempt that
-is never settled counts as well.
+The deliverer leases a due delivery for a limited time and settles it with the outcome of the attempt. An attempt counts
+even if it is never settled.
 """
 
 import logging
@@ -22,7 +22,7 @@ from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, index_errors, store_errors, unless_wrong_type
 
 ATTEMPTS_KEPT = 24  # attempts whose outcome is shown; redelivery can add more
-_SETTLE_WITHIN_S = 15.0  # from the attempt's timeout to the lease's end; long, as a lease that ends early sends twice
+_SETTLE_WITHIN_S = 15.0  # from the attempt's timeout to the lease's end; a lease that ends too early sends twice
 
 
 class LeasedDelivery(NamedTuple):
@@ -49,10 +49,10 @@ class DeliveryQueue:
         self._settle = client.register_script(SCRIPT_SOURCES[Script.SETTLE])
 
     async def take(self, receivers: Sequence[str] = (), owners: Sequence[str] = ()) -> LeasedDelivery | None:
-        """Lease a due delivery, but none for these `receivers` or of these `owners`. None if no delivery is due.
+        """Lease a due delivery, except those for `receivers` and those of `owners`. None if no delivery is due.
 
         Owners take turns: the owner served longest ago comes first. The receivers of an owner take turns likewise. An
-        attempt that is never settled counts as well; the next attempt follows once its lease is over.
+        attempt counts even if it is never settled; the next attempt follows once the lease is over.
         """
         token = new_token()
         given: list[Any] = [token, self._lease_ms, self._most, ATTEMPTS_KEPT, len(receivers), *receivers, *owners]
@@ -90,7 +90,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DeliveryQuery:
-    """Filters of a list, combined with AND; None matches any. The times apply to the jobs' ends and are exclusive."""
+    """Filters of a list, combined with AND; None matches all. The times are the jobs' ends, and are exclusive."""
 
     status: DeliveryStatus | None = None
     job: str | None = None

@@ -24,8 +24,7 @@ def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_ag
     page.goto("/workloads")
     page.get_by_role("link", name="matmul", exact=True).click()
     page.locator("[name='params.n']").fill("256")
-    page.locator("[name='measure.processes']").fill("3")
-    page.locator("[name='measure.max_s']").fill("2")
+    page.locator("[name='measure.budget_s']").fill("3")
     page.locator(".estimate:has-text('about')").wait_for()
     page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_url("**/jobs/job_*")
@@ -39,7 +38,7 @@ def test_a_job_is_followed_from_its_form_to_its_result_without_loading_a_page_ag
     assert page.evaluate("window.same"), "the page was loaded again"
     result = http.get(f"/v1{page.evaluate('location.pathname')}/result").json()
     dots = page.locator("svg.medium circle > title").all_text_contents()
-    assert sum(title.startswith("run ") for title in dots) == len(result["runs"]) == 3
+    assert sum(title.startswith("run ") for title in dots) == len(result["runs"]) >= 5
     assert result["verdict"] in page.locator(".answer .verdict").inner_text()
 
 
@@ -106,8 +105,7 @@ def test_a_sweep_is_run_and_a_job_canceled(shown, api):
     page.get_by_role("link", name="Sweep", exact=True).click()
     page.locator("a[href='/workloads/matmul/sweep']").click()
     page.locator("[name='params.n']").fill("64, 0")
-    page.locator("[name='measure.processes']").fill("1")
-    page.locator("[name='measure.max_s']").fill("1")
+    page.locator("[name='measure.budget_s']").fill("1")
     page.get_by_role("button", name="Run the sweep").click()
     page.locator("label:has([name='params.n']) .wrong").wait_for()
     assert page.locator("[name='params.n']").input_value() == "64, 0"
@@ -158,6 +156,7 @@ def test_axe_finds_nothing_serious(url, api, scheme):
 @pytest.mark.parametrize("width", [375, 768])
 def test_small_screens_need_no_sideways_scrolling(url, api, width):
     done, same = (api.finished(api.submit()) for _ in range(2))
+    api.finished(api.submit(params={"sizes": [*range(8, 24)], "repeats": width}))  # measured once, with a long value
     with browser(url, viewport={"width": width, "height": 800}) as shown:
         for path in (
             *("/", "/jobs", f"/jobs/{done['id']}", "/workloads/mnist_cnn", "/sweeps", "/history", "/fleet"),

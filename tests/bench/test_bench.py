@@ -112,10 +112,16 @@ dyno.bench.run(spec, device, on_progress=lambda now: print(now.phase, flush=True
 """
 
 
+def hears_ctrl_c():
+    """A shell's background jobs ignore it, and so would their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_the_runs_and_leaves_no_process(tmp_path):
     env = os.environ | ON_NUMPY | {"DYNO_RUN_DIR": str(tmp_path / "run"), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", INTERRUPTED, json.dumps([LONG, HERE])]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=env, preexec_fn=hears_ctrl_c, **pipes) as process:
         while "warmup" not in (line := process.stdout.readline()):
             assert line, process.stderr.read()
         family = psutil.Process(process.pid).children(recursive=True)

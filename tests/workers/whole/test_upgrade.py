@@ -27,7 +27,7 @@ from tests.workers.whole.looking import environment_of
 
 NEWER = Path(__file__).parents[3]
 RELEASE = "95e8bdce"  # the older version; its documents in Redis are as today's
-RIGHTS_OF_RELEASE = ("~dyno:labeled", "+spop")  # that newer versions don't need
+RIGHTS_OF_RELEASE = ("~dyno:labeled", "~dyno:indexed:*", "+spop")  # that newer versions don't need
 QUEUED = 100
 LASTING = {"measure": {"processes": 1, "min_samples": 20, "min_s": 30, "max_s": 30}}
 DONE = ("succeed", "fail", "stop", "exhaust", "cancel")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.browser import browser, grave_violations, width_of
+from tests.browser import beyond, browser, grave_violations, width_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to start
@@ -164,7 +164,7 @@ def test_small_screens_need_no_sideways_scrolling(url, api, width):
             *("/workloads", f"/jobs?compare={same['id']}", f"/compare?job={done['id']}&job={same['id']}"),
         ):
             shown.page.goto(path)
-            assert width_of(shown.page) <= width, path
+            assert width_of(shown.page) <= width, (path, beyond(shown.page, width))
 
 
 def test_the_same_facts_without_javascript(url, api):

@@ -38,6 +38,12 @@ def width_of(page):
     return int(page.evaluate("document.documentElement.scrollWidth"))
 
 
+def beyond(page, width):
+    """The innermost elements that end beyond `width` pixels, as HTML."""
+    wide = f"[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > {width})"
+    return page.evaluate(f"{wide}.filter(e => !e.children.length).map(e => e.outerHTML.slice(0, 300)).slice(0, 5)")
+
+
 @contextmanager
 def browser(url, **options):
     """A page of `url`'s service. `options`: of Playwright's `new_context`. Skips the test if there is no browser."""

@@ -114,7 +114,7 @@ async def compare_results_of(request: CompareResults, state: State) -> Compariso
         ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in request.jobs
     ]
     workload = state.workloads.get(entries[0].result.workload)
-    return await anyio.to_thread.run_sync(_compared, request, entries, workload)  # in a thread: it imports SciPy
+    return await anyio.to_thread.run_sync(_compared, request, entries, workload)  # in a thread: this imports SciPy
 
 
 def _compared(request: CompareResults, entries: Sequence[ComparisonEntry], workload: Workload | None) -> Comparison:
@@ -125,7 +125,7 @@ def _compared(request: CompareResults, entries: Sequence[ComparisonEntry], workl
 async def _found(
     comparison_id: str, state: dependencies.StateDep, comparisons: ComparisonsDep
 ) -> Comparison | UnfinishedComparison:
-    """The stored comparison of results, or the comparison that the job of two specs made."""
+    """The stored comparison of results, or the comparison of a job that runs two specs."""
     try:
         return await comparisons.get(comparison_id)
     except UnknownComparison as unknown:

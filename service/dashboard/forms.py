@@ -50,7 +50,7 @@ def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def idempotency_key(fields: Mapping[str, str]) -> str | None:
-    """The idempotency key of a sent form: the same if it is sent twice, another if a field has changed."""
+    """The idempotency key of a sent form. A form that is sent twice has the same key, unless a field has changed."""
     if _FORM_KEY not in fields:
         return None
     return f"form_{hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()}"
@@ -80,6 +80,6 @@ def as_value(text: str) -> Any:
 
 
 def as_values(text: str) -> list[Any]:
-    """The values between the commas of `text`. JSON values are decoded, so that lists may contain commas, too."""
+    """The values between the commas of `text`. Each may be JSON, whose own commas don't separate values."""
     values = as_value(f"[{text}]")
     return values if isinstance(values, list) else [as_value(item.strip()) for item in text.split(",") if item.strip()]

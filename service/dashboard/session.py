@@ -73,5 +73,5 @@ async def log_out(request: Request) -> Response:
 
 
 def _own_path(text: str) -> str:
-    """The path if it belongs to this origin, else the start page: a link could lead to another site."""
+    """The path if it belongs to this origin, else the start page, because a link could name another site."""
     return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"

@@ -35,7 +35,7 @@ async def devices(state: dependencies.StateDep) -> DeviceList:
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def cordon_device(device_id: DeviceName, state: dependencies.StateDep, caller: auth.CallerDep) -> Cordon:
-    """Stop a device from taking jobs until it is uncordoned. A restart of its worker doesn't change that."""
+    """Stop a device from taking jobs until it is uncordoned. A restart of the worker doesn't remove the cordon."""
     full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
     await fleet.cordon(state.client, state.settings, full_id)
     await state.devices.read(max_age_s=0)

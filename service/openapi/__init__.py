@@ -83,7 +83,7 @@ async def document(request: Request) -> Response:
 
 
 def _text(app: FastAPI) -> bytes:
-    """The document as JSON. Building it takes half a second at the first request; then it is cached."""
+    """The document as JSON. The first request builds it, in half a second; later requests get it from a cache."""
     if not hasattr(app.state, "document"):
         app.state.document = json.dumps(app.openapi(), ensure_ascii=False).encode()
     kept: bytes = app.state.document

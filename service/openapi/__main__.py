@@ -1,6 +1,6 @@
 """`python -m service.openapi`: replace the reviewed document, docs/openapi.json, by the current one.
 
-Exit code 1: the document can't be built. Exit code 2: a setting is invalid. Nothing is written then.
+Exit code 1: the document can't be built. Exit code 2: a setting is invalid. In both cases the file isn't changed.
 """
 
 import json

@@ -34,7 +34,7 @@ async def browse(request: Request, state: StateDep, caller: CallerDep, saved: Sc
 @router.post("/{name}/pause")
 @requires(SUBMIT, OWN)
 async def pause(name: Name, caller: CallerDep, saved: SchedulesDep) -> Response:
-    """Keep the schedule without firing it. Its spec isn't checked again, since its device may be away."""
+    """Keep the schedule without firing it. Doesn't check the spec again, since the spec's device may be away."""
     is_paused = False
     while not is_paused:  # try again if the scheduler recorded a firing in between
         stored = await _own(name, caller, saved)

@@ -58,7 +58,7 @@ MetricQuery = Annotated[
 
 
 async def read_sweep(state: State, stored: StoredSweep, metric: str | None) -> Sweep:
-    """As `sweep_results.read`, but raises InvalidRequest: the metric is from the query."""
+    """Like `sweep_results.read`, but raises InvalidRequest, because the metric is from the query."""
     with dependencies.as_parameter_errors():
         return await sweep_results.read(state, stored, metric)
 

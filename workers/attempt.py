@@ -37,7 +37,7 @@ from workers.outcome import Dropped, Failed, HandedBack, Outcome, Stopped, Succe
 
 
 def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Result, Headline | None]:
-    """Returns the result, after `with_history` unless Redis is unreachable, and its headline for later comparisons."""
+    """The result, compared with earlier results by `with_history` if Redis is reachable, and the result's headline."""
     figure = headline(result, of.spec, of.params)
     if figure is None:
         return result, None

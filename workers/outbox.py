@@ -222,7 +222,7 @@ class Outbox:
             path.replace(path.with_suffix(_ASIDE))
 
     def _make_room(self, size: int) -> None:
-        """Delete damaged files and outcomes of expired jobs, oldest first, until `size` bytes fit. Keeps the others."""
+        """Delete damaged files and outcomes of expired jobs, oldest first, until `size` bytes fit. Keeps the rest."""
         files = [(path, status) for path in self._folder.iterdir() if (status := _status(path))]
         used = sum(status.st_size for _, status in files)
         useless = sorted((status.st_mtime, status.st_size, path) for path, status in files if _useless(path, status))

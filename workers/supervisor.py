@@ -30,7 +30,7 @@ def claim_filter(device: Device, workloads: Mapping[str, contract.Workload]) -> 
     """The filter for claims on `device`. It accepts invalid jobs, so that their attempts report the error."""
 
     def fits(spec: Spec) -> bool:
-        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies arms[0]'s
+        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies it for arms[0]
         return has_all and all(_fits(arm, device, workloads) for arm in spec.arms)
 
     return placement.ClaimFilter(placement.profile(device), fits)
@@ -181,7 +181,7 @@ class Supervisor:
             time.sleep(_TURN_POLL_S if self._hung is None else _HUNG_POLL_S)
 
     def _pass_over(self, held_by: Holder) -> str | None:
-        """Record the device's holder in a job that waits for it. Returns the job's queue; None if no job waits."""
+        """Record the device's holder in a job that waits for the device. Returns the job's queue, or None."""
         try:
             return self._context.leases.pass_over(held_by, self._queues, self._taker)
         except StoreUnavailable as error:
@@ -210,7 +210,7 @@ class Supervisor:
         return claim
 
     def _pass_on(self) -> None:
-        """Forward the wake-up: if waiting jobs don't fit this device, wake idle workers that haven't checked them."""
+        """Forward the wake-up: if jobs wait that don't fit this device, wake idle workers that haven't checked them."""
         try:
             queues = self._context.leases.queues_to_notify(self._context.device)
         except StoreUnavailable as error:

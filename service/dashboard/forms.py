@@ -80,6 +80,6 @@ def as_value(text: str) -> Any:
 
 
 def as_values(text: str) -> list[Any]:
-    """The values between the commas of `text`. Each may be JSON, whose own commas don't separate values."""
+    """The values between the commas of `text`. If all are JSON, they are decoded, and may be lists with commas."""
     values = as_value(f"[{text}]")
     return values if isinstance(values, list) else [as_value(item.strip()) for item in text.split(",") if item.strip()]

@@ -72,7 +72,7 @@ def _weights_error(field: str, code: str, detail: str) -> errors.InvalidSpec:
 
 _WAITS = 'set "queue_if_absent": true to wait for one'
 _EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # extras in pyproject.toml
-ESTIMATE_FACTOR = 3  # the possible error of a time estimate; a job is refused only if it exceeds the timeout even so
+ESTIMATE_FACTOR = 3  # possible error of a time estimate; jobs are refused only if they exceed the timeout despite it
 
 
 class Admission(NamedTuple):

@@ -121,7 +121,7 @@ def check_anonymous(request: Request, settings: Settings) -> None:
 
 
 def check_origin(request: Request, settings: Settings) -> None:
-    """Refuse changes that a page of another origin requests: the browser adds the user's credentials to them.
+    """Refuse changes that a page of another origin requests: the browser adds the user's credentials to such requests.
 
     Raises OriginNotAllowed.
     """

@@ -76,7 +76,7 @@ class Keyless(Enum):
 
 
 class Visibility(Enum):
-    """Whose data a route returns. Tests request other keys' data from each route and check the response against it."""
+    """The owners of the data that a route returns. Tests check this: they request other keys' data from each route."""
 
     OWN = "jobs and their data: a key gets its own, an admin gets all"
     EVERYBODYS = "the same data for every caller, without jobs"
@@ -95,7 +95,7 @@ _RULES: dict[Callable[..., Any], RouteRule] = {}  # function of a route -> its r
 
 
 def requires(needs: Scope | Keyless, whose: Visibility) -> Callable[[_Endpoint], _Endpoint]:
-    """Declare the rule of a route, above its function. The service doesn't start if a route has none."""
+    """Declare the rule of a route, above its function. The service doesn't start if a route has no rule."""
 
     def declare(endpoint: _Endpoint) -> _Endpoint:
         _RULES[endpoint] = RouteRule(needs, whose)
@@ -121,7 +121,7 @@ def route_rules(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], RouteRule]
 CONTRACT = "/v1/"  # prefix of the routes that other programs rely on
 WEIGHTS_ROUTE = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # workers read the weights that their job starts from
 # These routes need a key even while no other route does. Otherwise any client could create the first key and lock out
-# all others. `dyno keys create` on the host creates it.
+# all others. `dyno keys create` on the host creates the first key.
 ALWAYS_NEED_KEY = ("/v1/keys", "/keys")  # prefixes
 # While the store is unreachable, /metrics reports only the process' own figures, and `dyno_store_up` 0.
 WITHOUT_STORE = ("GET", "/metrics")

@@ -48,7 +48,7 @@ def _check_dated_or_epoch(text: object) -> object:
 
 
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_check_dated)]
-# Dashboards write the ends of their range as Unix time in seconds or milliseconds.
+# Dashboards write the ends of their time range as Unix time in seconds or milliseconds.
 TimestampOrEpoch = Annotated[
     AwareDatetime,
     BeforeValidator(_check_dated_or_epoch),

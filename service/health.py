@@ -39,7 +39,7 @@ class Health(BaseModel):
 @router.get("/livez", operation_id="getLiveness", summary="Check liveness", responses=problems.documented())
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def livez() -> Health:
-    """Check that the process is alive. It depends on no other service."""
+    """Check that the process is alive. The response depends on no other service."""
     return Health()
 
 
@@ -73,7 +73,7 @@ async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
 
 log = logging.getLogger(__name__)
 
-STORE_WITHIN_S = 3.0  # Prometheus times out after 10 s, and should get this process' own metrics before
+STORE_WITHIN_S = 3.0  # Prometheus times out after 10 s, and should get this process' own metrics before that
 KINDS = get_args(DeviceKind)
 LIMITS = ("max_done", "max_store_bytes", "key_stored_jobs")
 FIRINGS = ("fired", "refused", "missed")

@@ -36,7 +36,7 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # other methods get the label "other"
 # Why the service closed a connection before its client did; docs/operations.md explains each reason.
 CLOSE_REASONS = ("full", "large_head", "malformed", "silent", "slow_head")
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads this variable on import
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -263,7 +263,7 @@ class EdgeMiddleware:
 
 
 async def caller_disconnected() -> None:
-    """Wait until the client of this request disconnects. Call it only once the body was read, if there is one."""
+    """Wait until the client of this request disconnects. Call it after the body was read, if there is a body."""
     while (await _receive.get()())["type"] != "http.disconnect":
         pass
 

@@ -46,7 +46,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     uvicorn.Config has no setting for these limits: `limit_concurrency` doesn't close silent connections,
     `h11_max_incomplete_event_size` is for h11 alone, and `timeout_keep_alive` begins after a response.
-    The tests in tests/service/abuse try each limit over a real socket, in case a release of uvicorn changes one.
+    The tests in tests/service/abuse try each limit over a real socket, in case a release of uvicorn changes a limit.
     """
 
     def __init__(self, settings: Settings, metrics: HttpMetrics, **of_uvicorn: Any) -> None:
@@ -125,7 +125,7 @@ class HttpProtocol(HttpToolsProtocol):
         return Refusal("large_head", "head-too-large", f"the limit of a request head is {most}")
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Send a problem and close the connection. While earlier requests lack responses, close it only after these."""
+        """Send a problem and close. If an earlier request has no response yet, close after that response instead."""
         self._refusal = refusal
         self._metrics.count_closed(refusal.why)
         if self._is_working:

@@ -1,6 +1,6 @@
 """Objects that requests share: slots for streams and long polls, pages, and checks of Redis and the artifact store.
 
-However many requests come, each check runs at most once a second, and each page is made at most twice a second.
+Each check runs at most once a second, and each page is rendered at most twice a second, even for many requests.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class _Made(NamedTuple):
 
 
 class SharedPages:
-    """The pages of the last half second, by name and caller. Requests wait for a page that is being made.
+    """The pages of the last half second, by name and caller. Requests wait for a page that is being rendered.
 
     A request that ends must not cancel a page that other requests wait for, so all wait for a shielded future.
     """
@@ -90,7 +90,7 @@ class SharedPages:
         self._made: dict[tuple[str, str], _Made] = {}
 
     async def latest(self, name: str, caller: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the page, or raise the error that occurred while making it."""
+        """Return the page, or raise the error that occurred while rendering it."""
         now_s = self._clock()
         self._made = {key: made for key, made in self._made.items() if now_s - made.began_s < SHARED_S}
         made = self._made.get((name, caller))

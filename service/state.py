@@ -38,7 +38,7 @@ POLLS_OF, STREAMS_OF = 2, 4
 
 @dataclass(frozen=True)
 class State:
-    """One object per process. Each route gets a copy whose `jobs` are limited to those that the caller may see.
+    """One object per process. Each route gets a copy whose `jobs` are limited to jobs that the caller may see.
 
     `stopping` is set when the server begins to shut down: long polls then respond at once. `streams` and `polls` limit
     open streams and long polls.

@@ -94,8 +94,8 @@ class TimedStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the stream ends or the client disconnects.
 
-        Starlette's own method cancels a task group, whose errors form reference cycles: they would keep everything in
-        memory until the garbage collector runs.
+        Starlette's own method cancels a task group, whose errors form reference cycles. These cycles would keep all
+        objects of the response in memory until the garbage collector runs.
         """
         sent = asyncio.create_task(self.stream_response(send))
         left = asyncio.create_task(self.listen_for_disconnect(receive))

@@ -1,8 +1,8 @@
 """Turn a request body into validated specs: read it, parse it strictly, and report every wrong field at once.
 
-Bodies are JSON in UTF-8, limited in bytes and time. The parser accepts standard JSON and refuses what two readers
-could understand differently: repeated keys, non-finite numbers, lone surrogates. A body with the two specs of a
-comparison becomes one spec whose two variants run in turns.
+Bodies are JSON in UTF-8, limited in bytes and time. The parser accepts standard JSON, and refuses JSON that two parsers
+could read differently: repeated keys, non-finite numbers, lone surrogates. A body with the two specs of a comparison
+becomes one spec whose two variants run in turns.
 """
 
 import asyncio

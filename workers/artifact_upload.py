@@ -292,7 +292,7 @@ class UploadedArtifacts:
 
     @property
     def warnings(self) -> list[ResultWarning]:
-        """ARTIFACTS_NOT_STORED with names, sizes and reasons, if files were lost."""
+        """The warning ARTIFACTS_NOT_STORED with names, sizes and reasons, if files were lost; otherwise empty."""
         if not self.not_stored:
             return []
         lost, count = self.not_stored, len(self.not_stored)

@@ -173,7 +173,7 @@ def _linear_ticks(low: float, high: float, most: int, factor: float, _: str, who
 
 
 def _log_ticks(low: float, high: float, most: int, _: float, unit: str, whole: bool) -> Sequence[Tick]:
-    """Ticks at powers of ten; if there is room, also at 2 and 5 times, or at 3 times, each power."""
+    """Ticks at powers of ten; if there is room, also at 2 and 5 times each power, or at 3 times each power."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for digits in ((1, 2, 5), (1, 3), (1,)):
         values = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
@@ -248,7 +248,7 @@ def _utc(seconds: float) -> datetime:
 
 
 def draw_across(canvas: Canvas, axis: Axis, y: float) -> float:
-    """Draw a horizontal axis with its title below `y`. Returns the y of their lower end."""
+    """Draw a horizontal axis, with its title, below `y`. Returns the y of the title's lower end."""
     canvas.add(Stroke([[(axis.start, y), (axis.end, y)]], "faint"))
     for tick in axis.ticks:
         x = axis.place(tick.value)

@@ -104,7 +104,7 @@ def _dots(
 def samples(taken: Sequence[RunSamples], runs: Sequence[RunSummary] = ()) -> Picture | None:
     """Each sample's time in the order in which it was taken, run after run; warm-up is faint.
 
-    Below each run are its clock and temperature, if there is room for these texts of all `runs`.
+    Below each run are its clock and temperature, if there is room for these figures of all `runs`.
     """
     if sum(len(run.warmup) + len(run.samples) for run in taken) < 2:
         return None

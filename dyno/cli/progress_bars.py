@@ -25,7 +25,7 @@ class _Live:
             self._print(text)
 
     def show(self, line: str, description: str, completed: float, step: object = None) -> None:
-        """Update the bar. Without a bar, print the line if its step has changed; by default, the line is the step."""
+        """Update the bar. Without a bar, print the line if `step` (by default the line itself) has changed."""
         if self._bars is not None and self._bar is not None:
             self._bars.update(self._bar, description=description, completed=completed)
         elif (step or line) != self._last:

@@ -102,13 +102,13 @@ class ClientCalls(Exchange):
     async def run(
         self, spec: AnySpec, progress: OnProgress | None = None, *, idempotency_key: str | None = None
     ) -> Result:
-        """Submit a job, wait for it, and read its result. Raises JobNotSucceeded if it has none."""
+        """Submit a job, wait for it, and read its result. Raises JobNotSucceeded if the job has no result."""
         job = await self._post(Job, "/v1/jobs", json=spec_document(spec), **once(idempotency_key))
         return await self._outcome(job, progress)
 
     @call
     async def outcome(self, job_id: str, progress: OnProgress | None = None) -> Result:
-        """Wait for a job and read its result. Raises JobNotSucceeded if it has none."""
+        """Wait for a job and read its result. Raises JobNotSucceeded if the job has no result."""
         return await self._outcome(await self._current(job_id), progress)
 
     @call
@@ -424,7 +424,7 @@ class ClientCalls(Exchange):
         created_after: Time = None,
         created_before: Time = None,
     ) -> History:
-        """The newest results that match as series over time, with their changes and alarms."""
+        """Series over time of the newest results that match all filters, with their changes and alarms."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         params = _between(created_after, created_before, **filters)
         return await self._get(History, "/v1/history", params=params)

@@ -114,14 +114,14 @@ class stream(Generic[P, T]):
 
 
 class Blocking:
-    """Base of a blocking client: defines the calls that the class inherits as blocking functions."""
+    """Base of a blocking client. Turns the calls that the class inherits into blocking functions."""
 
     def __init_subclass__(cls) -> None:
         _define(cls, lambda declared: declared.blocking())
 
 
 class Awaited:
-    """Base of a client for asyncio: defines the calls that the class inherits as coroutine functions."""
+    """Base of a client for asyncio. Turns the calls that the class inherits into coroutine functions."""
 
     def __init_subclass__(cls) -> None:
         _define(cls, lambda declared: declared.method)

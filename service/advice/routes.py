@@ -1,4 +1,4 @@
-"""Advice: which device of the fleet does most of a workload per second, per joule and per unit of currency."""
+"""Advice: the devices of the fleet that do most of a workload per second, per joule and per unit of currency."""
 
 import json
 import shlex

@@ -1,7 +1,7 @@
 """Read the forms that pages send, and turn them into specs.
 
 A field's name is its path in the spec: `params.batch_size`, `measure.processes`. A text that is JSON is read as JSON.
-A form that creates something has a random hidden field, so that sending it twice creates only one.
+A form that creates an object has a random hidden field, so that sending the form twice creates only one object.
 """
 
 import hashlib

@@ -183,7 +183,7 @@ def unusual_params(workloads: Mapping[str, Workload], spec: Spec | ResultSeries)
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages. If a key is needed and missing, it redirects to the log-in form."""
+    """A route whose errors are pages. If a needed key is missing, the route redirects to the log-in form."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()

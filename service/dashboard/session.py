@@ -1,7 +1,7 @@
 """Log in with an API key, and log out. A session's cookie passes the same checks as the key's bearer token.
 
 The cookie has a random id; Redis keeps its hash for twelve hours. Revoking the key ends its sessions. Scripts can't
-read the cookie, and closing the browser deletes it. Links from other sites send it, too, but the service refuses
+read the cookie, and closing the browser deletes it. Links on other sites send the cookie, too, but the service refuses
 changes that another origin requests (`anonymous_access.check_origin`).
 """
 

@@ -2,8 +2,8 @@
 
 Every `alarms_every_s`, one of all API processes checks each spec and device with new results. For an alarm without a
 rerun, it submits the job again, on the same device and with low priority. The limits of the job's key don't apply to
-the rerun. The submit's idempotency key is made from the job, and a later rerun doesn't replace the recorded one. So an
-alarm has one rerun even if a process dies during the check or several processes check at once.
+the rerun. The submit's idempotency key is made from the job, and a later rerun doesn't replace the recorded rerun. So
+an alarm has one rerun even if a process dies during the check or several processes check at once.
 """
 
 import json
@@ -147,7 +147,7 @@ class AlarmWatch:
         self._state, self._records = state, AlarmRecords(state.client, state.settings)
 
     async def look_at_all(self) -> None:
-        """Rerun the jobs of alarms without a rerun, unless another process has this turn. Raises StoreUnavailable."""
+        """If it is this process' turn, rerun the jobs of alarms that have no rerun yet. Raises StoreUnavailable."""
         # A turn as long as the whole interval would still be taken at the next search.
         if await self._records.take_turn(0.9 * self._state.settings.alarms_every_s):
             for workload in self._state.workloads:
@@ -155,7 +155,7 @@ class AlarmWatch:
                     await self.look(workload)
 
     async def look(self, workload: str) -> None:
-        """Rerun the jobs of this workload's alarms without a rerun. Raises StoreUnavailable."""
+        """Rerun the jobs of this workload's alarms that have no rerun yet. Raises StoreUnavailable."""
         last, now = await self._records.looks(workload)
         if now.succeeded == last.succeeded:
             return

@@ -132,7 +132,7 @@ def _row(job: Job, figures: ResultSummary | None, trend: Picture | None = None) 
 
 
 async def _rows_with_trends(state: State, recent: Sequence[Job]) -> list[Row]:
-    """Rows of the latest jobs, each with the picture of its series from all of `recent`."""
+    """Rows of the latest jobs, each with a picture of its series. Results of all `recent` jobs form the series."""
     latest = recent[:LATEST]
     series_of = {_likely_series(job) for job in latest}
     alike = [job for job in recent if _likely_series(job) in series_of]

@@ -70,7 +70,7 @@ async def _own(name: str, caller: Caller, saved: Schedules) -> StoredSchedule:
 
 
 def _as_new(schedule: JobSchedule) -> NewSchedule:
-    """The request that would save the schedule again. Raises InvalidSchedule if it isn't valid any more."""
+    """The request that would save the schedule again. Raises InvalidSchedule if the schedule isn't valid any more."""
     spec = {"workload": schedule.spec.workload, **schedule.spec.model_dump(mode="json", exclude_defaults=True)}
     document = {"cron": schedule.cron, "timezone": schedule.timezone, "spec": spec}
     return validate_model(NewSchedule, document, [], InvalidSchedule)

@@ -53,8 +53,8 @@ async def save(
 ) -> JobSchedule:
     """Save a spec under a name of your key, with the times at which Dyno submits it under your key's limits.
 
-    The spec is checked as a submit checks it. The schedule's jobs get the label `schedule` with the name. An earlier
-    schedule of this name is replaced; its firings and missed times stay in the document.
+    The spec is checked as for a submit. The schedule's jobs get the label `schedule` with the name. An earlier schedule
+    of this name is replaced; its firings and missed times stay in the document.
     """
     is_new, made = await scheduler.save(state, saved, name, new)
     if is_new:

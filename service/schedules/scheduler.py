@@ -84,7 +84,7 @@ async def _new_schedule(state: State, name: str, new: job_schedule.NewSchedule) 
 
 
 def _labels(spec: dict[str, JsonValue], name: str) -> JsonValue:
-    """The labels of the spec with the label that names the schedule. Raises InvalidSpec."""
+    """The labels of the spec, and the label that names the schedule. Raises InvalidSpec."""
     labels = spec.get("labels", {})
     if not isinstance(labels, dict):
         return labels

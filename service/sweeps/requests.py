@@ -296,7 +296,7 @@ def _metrics(request: validation.JobRequest) -> list[str]:
 
 
 async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_key: str | None) -> tuple[str, bool]:
-    """Queue all jobs, or find the sweep of an earlier request with this key. Returns the sweep's id and whether found.
+    """Queue all jobs, or find the sweep of an earlier request with this key. Returns its id, and True if it existed.
 
     Raises InvalidSweep, PriorityNotAllowed, StoreUnfit, and what `Sweeps.submit` raises; then no job is queued.
     """
@@ -410,7 +410,7 @@ def _record(
 async def _admit_all(
     state: State, requests: Mapping[int, validation.JobRequest], faults: Faults
 ) -> dict[int, tuple[validation.JobRequest, Admission, Baseline | None]]:
-    """The jobs that can run, by position. Adds the reasons of the others to `faults`. Raises PriorityNotAllowed."""
+    """The jobs that can run, by position. Adds the faults of other jobs to `faults`. Raises PriorityNotAllowed."""
     admitted: dict[int, tuple[validation.JobRequest, Admission, Baseline | None]] = {}
     for position, request in requests.items():
         try:

@@ -101,7 +101,7 @@ def _notes(points: Sequence[sweep_model.SweepPoint]) -> list[str]:
 async def _read_together(state: State, stored: StoredSweep) -> tuple[StoredSweep, list[Measured]]:
     """The sweep and its results so far. Reads both again if a point was stopped or the sweep canceled in between.
 
-    Raises UnknownSweep if it is gone.
+    Raises UnknownSweep if the sweep is gone.
     """
     measured = await read_measured(state, stored)
     while any(Status.CANCELED in point.statuses for point in measured):

@@ -43,7 +43,7 @@ from workers.outcome import Dropped, Failed, HandedBack
 def scratch_folder(run_dir: Path) -> Iterator[Path]:
     """An empty folder in this user's part of `run_dir`, deleted with its contents at the end of the block.
 
-    This process locks the folder until it exits. Other workers delete folders that aren't locked.
+    This process locks the folder, and its exit ends the lock. Other workers delete folders that aren't locked.
     Raises OSError if the folder can't be created.
     """
     root = folders.private_folder(run_dir) / "scratch"

@@ -114,7 +114,7 @@ _KILLED = ("runner_killed", "runner_not_started")
 class WorkerContext:
     """The objects that a supervisor shares with its attempts.
 
-    `clock` is monotonic, in seconds; the deadlines of `stop` are times on it. `gone` checks the device, and returns the
+    `clock` is monotonic, in seconds; the deadlines of `stop` use this clock. `gone` checks the device, and returns the
     reason why the device is gone, or None. A call of `gone` blocks if the driver blocks.
     """
 

@@ -1,10 +1,10 @@
 """`python -P -m service`: serve the API on settings.host and settings.port, in settings.processes processes.
 
-With several processes, for hosts with more than one core to spare, the first one opens the listening socket, passes it
-to its children, and restarts those that die. The kernel gives each new connection to one of them. The processes add
-up their HTTP metrics in a common folder, so a scrape of any process shows the sum.
+Several processes are for hosts with more than one core to spare. The first process opens the listening socket, passes
+it to its children, and restarts children that die. The kernel gives each new connection to one child. The processes add
+up their HTTP metrics in a common folder, so a scrape of any process returns the sum.
 
-`--socket N --number K`: the K-th of several processes, which accepts connections on the inherited socket N.
+`--socket N --number K`: run as the K-th of several processes, and accept connections on the inherited socket N.
 
 Exit codes:
 
@@ -41,7 +41,7 @@ from service.server import CertificateWatch, HttpProtocol, allowed_connections, 
 
 KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that no proxy reuses a closed one
 _REFUSALS = range(1, 4)  # exit codes of a service that doesn't start
-_STOP_S = 5.0  # longer than `shutdown_s` by this: how long child processes may take to stop
+_STOP_S = 5.0  # child processes may take this much longer than `shutdown_s` to stop
 
 
 class Server(uvicorn.Server):
@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Print the address once everything is open. With port 0 the system picks a port, so scripts read it here."""
+        """Print the address once everything is open. With port 0 the system picks a port, which scripts read here."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
@@ -77,7 +77,7 @@ class Server(uvicorn.Server):
             sys.stdout.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Wake long polls now. The end of the lifespan would be too late: it waits for the last response."""
+        """Wake long polls now. The end of the lifespan would be too late, because it comes after the last response."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
         super().handle_exit(sig, frame)

@@ -71,12 +71,12 @@ def _weights_error(field: str, code: str, detail: str) -> errors.InvalidSpec:
 
 
 _WAITS = 'set "queue_if_absent": true to wait for one'
-_EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # of pyproject.toml
-ESTIMATE_FACTOR = 3  # time estimates may be wrong by this factor, so the API refuses only jobs beyond it
+_EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # extras in pyproject.toml
+ESTIMATE_FACTOR = 3  # possible error of a time estimate; jobs are refused only if they exceed the timeout despite it
 
 
 class Admission(NamedTuple):
-    """`estimate` is None without a live device. `fits`: whether the job fits, by profile of the live devices."""
+    """`estimate` is None without a live device. `fits`: for each profile of the live devices, whether the job fits."""
 
     estimate: JobEstimate | None
     warnings: list[SpecWarning]
@@ -91,7 +91,7 @@ class RecentAdmissions:
         self._known = dict[str, Admission]()
 
     def admit(self, request: JobRequest, devices: Sequence[Device]) -> Admission:
-        """Return and raise what `admit` does, but call it only once for equal specs."""
+        """Return and raise the same as `admit`, but call `admit` only once for equal specs."""
         if devices is not self._devices or len(self._known) == _MOST_RECENT:
             self._devices, self._known = devices, {}
         spec = request.spec.model_dump_json(exclude=_NOT_ADMITTED)
@@ -113,7 +113,7 @@ _NOT_ADMITTED = {
 
 
 class _Candidate(NamedTuple):
-    """`sure_s` is a lower bound on any machine: the time of the samples that the spec demands."""
+    """`sure_s`: the time of the samples that the spec demands, on any machine; a lower bound of the job's time."""
 
     device: Device
     run: Estimate
@@ -160,7 +160,7 @@ def _serving(spec: Spec, devices: Sequence[Device]) -> list[Device]:
 
 
 def _refusal(request: JobRequest, devices: Sequence[Device]) -> errors.DynoError:
-    """Why no device can run the job: what the closest match lacks."""
+    """The error if no device can run the job. It names what the closest match lacks."""
     spec = request.spec
     if not (meant := [device for device in devices if fits(spec.device, device)]):
         live_devices = ", ".join(sorted(device.full_id for device in devices)) or "none"
@@ -249,7 +249,7 @@ def _halved(request: JobRequest, name: str) -> JobRequest | None:
 
 
 def _absent(spec: Spec, why: str | None) -> SpecWarning:
-    """`why`: what the devices that serve the job's queue lack; None if no device serves it."""
+    """`why`: what the devices that serve the job's queue lack; None if no device serves the queue."""
     queue = queue_for(spec.device, spec.framework)
     if why is None:
         message = f'no live worker serves the queue "{queue}"; the job waits for one'
@@ -268,7 +268,7 @@ def _why(reason: errors.DynoError) -> str:
 def expected_s(workloads: Mapping[str, Workload], spec: Spec, device: Device) -> float | None:
     """The estimated time of all runs of all variants, without any history; None if the job can't run on `device`.
 
-    Also None for a job that another version queued and this version can't read: the worker that claims it reports why.
+    Also None for a job that another version queued and this version can't read. Its worker will report the reason.
     """
     try:
         arms = [resolve(arm, workloads) for arm in spec.arms]

@@ -2,8 +2,8 @@
 
 A key is always needed if the settings demand one; otherwise it is needed as soon as the first key exists. Until then
 the API serves only clients on its own host. Other hosts can't reach an API on loopback, but a foreign web page can
-make a browser on this host send requests: its host name may resolve to 127.0.0.1 after it was loaded (DNS rebinding),
-or a request takes effect although the page can't read the response. A proxy makes every client look local.
+make a browser on this host send requests. The page's host name may resolve to 127.0.0.1 after the page was loaded (DNS
+rebinding), or a request takes effect although the page can't read the response. Behind a proxy, clients look local.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from service.problems import HostNotAllowed, OriginNotAllowed, ProxyNotAllowed
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host`, an address or a name, resolves to loopback addresses only. Unresolvable names don't."""
+    """Whether `host`, an address or a name, resolves to loopback addresses only. False for an unresolvable name."""
     try:
         addresses = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
     except OSError:
@@ -41,7 +41,7 @@ BELIEVED_S = 2.0  # how long "no key is needed" may be used: the first key may h
 
 
 class KeyGate:
-    """Whether requests need a key now. Reads the store at most once a second, and only when asked.
+    """Whether requests need a key now. Reads the store at most once a second, and only during a call of `closed`.
 
     Once keys existed, the gate opens again only if the store says so explicitly (`ApiKeys.opened`). A store without
     keys isn't enough: Redis may have restarted without its data.
@@ -56,8 +56,8 @@ class KeyGate:
     async def closed(self, *, while_away: bool = False) -> bool:
         """Whether a key is needed, from an answer of the store that is at most one second old.
 
-        While the store is unreachable, a closed gate stays closed. An open gate stays open for 2 s, with `while_away`
-        without limit. After that, and if the store has never answered, raises StoreUnavailable.
+        While the store is unreachable, a closed gate stays closed. An open gate stays open for 2 s, or without a time
+        limit if `while_away` is set. After these 2 s, and if the store has never answered, raises StoreUnavailable.
         """
         if self._always:
             return True
@@ -65,7 +65,7 @@ class KeyGate:
             before_s = self._looked_s
             await self._see(while_away)
             if self._looked_s > before_s and not self._is_known(while_away):
-                await self._see(while_away)  # on a busy host the answer came too late to be used
+                await self._see(while_away)  # on a busy host, the answer was too old when it came
         if self._closed is None or not self._is_known(while_away):
             raise StoreUnavailable("Redis is unavailable, so the service can't tell whether a key is needed")
         return self._closed
@@ -121,7 +121,7 @@ def check_anonymous(request: Request, settings: Settings) -> None:
 
 
 def check_origin(request: Request, settings: Settings) -> None:
-    """Refuse changes that a page of another origin requests: the browser adds the user's credentials to them.
+    """Refuse changes that a page of another origin requests: the browser adds the user's credentials to such requests.
 
     Raises OriginNotAllowed.
     """
@@ -143,7 +143,7 @@ def _is_allowed(host: str, settings: Settings) -> bool:
 
 
 def _is_own_page(request: Request, host: str, settings: Settings) -> bool:
-    """False if a page of a foreign origin sent the request. Browsers send Origin or Sec-Fetch-Site; others needn't."""
+    """False if a page of a foreign origin sent the request. Only browsers must send Origin or Sec-Fetch-Site."""
     origin = request.headers.get("origin")
     if origin is None:
         return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")

@@ -24,7 +24,7 @@ JOB_HEADER = "dyno-job"  # the job that the token belongs to, when the request r
 
 
 def bearer_token(request: Request) -> str | None:
-    """The bearer token; None without one. Raises RepeatedHeader (RFC 6750, section 3.1)."""
+    """The request's bearer token, or None. Raises RepeatedHeader (RFC 6750, section 3.1)."""
     scheme, _, token = (_single_header(request, "authorization") or "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
 
@@ -33,7 +33,7 @@ SESSION_COOKIE = "dyno_session"  # the id of a browser's session; the dashboard'
 
 
 async def _key_of(request: Request, state: State) -> ApiKey | None:
-    """The key of the bearer token, else of the browser's session. Raises RepeatedHeader and LimitReached."""
+    """The key in the bearer token, or else the key of the browser's session. Raises RepeatedHeader and LimitReached."""
     secret, session = bearer_token(request), request.cookies.get(SESSION_COOKIE)
     if secret is not None:
         return await state.keys.admit(secret)
@@ -69,14 +69,14 @@ def _weights_of(spec: Spec) -> Iterator[object]:
 
 
 class Keyless(Enum):
-    """Why a route needs no key."""
+    """The reason why a route needs no key."""
 
     TO_ALL = "it only shows whether the service is up"
     TO_ATTEMPTS = "it needs the token of the attempt that runs the job"
 
 
 class Visibility(Enum):
-    """Whose data a route returns. Tests request other keys' data from each route and check the response against it."""
+    """The owners of the data that a route returns. Tests check this: they request other keys' data from each route."""
 
     OWN = "jobs and their data: a key gets its own, an admin gets all"
     EVERYBODYS = "the same data for every caller, without jobs"
@@ -95,7 +95,7 @@ _RULES: dict[Callable[..., Any], RouteRule] = {}  # function of a route -> its r
 
 
 def requires(needs: Scope | Keyless, whose: Visibility) -> Callable[[_Endpoint], _Endpoint]:
-    """Declare the rule of a route, above its function. The service doesn't start if a route has none."""
+    """Declare the rule of a route, above its function. The service doesn't start if a route has no rule."""
 
     def declare(endpoint: _Endpoint) -> _Endpoint:
         _RULES[endpoint] = RouteRule(needs, whose)
@@ -105,7 +105,7 @@ def requires(needs: Scope | Keyless, whose: Visibility) -> Callable[[_Endpoint],
 
 
 def route_rules(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], RouteRule]:
-    """(method, path) -> rule. Raises RuntimeError that names every route without a rule."""
+    """(method, path) -> rule. Raises a RuntimeError that names every route without a rule."""
     rules, missing = dict[tuple[str, str], RouteRule](), list[str]()
     for context in iter_route_contexts(list(routes)):  # flattens included routers
         route = context.original_route
@@ -121,14 +121,14 @@ def route_rules(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], RouteRule]
 CONTRACT = "/v1/"  # prefix of the routes that other programs rely on
 WEIGHTS_ROUTE = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # workers read the weights that their job starts from
 # These routes need a key even while no other route does. Otherwise any client could create the first key and lock out
-# all others. `dyno keys create` on the host creates it.
+# all others. `dyno keys create` on the host creates the first key.
 ALWAYS_NEED_KEY = ("/v1/keys", "/keys")  # prefixes
-# While the store is unreachable, /metrics still reports the process' own figures, and that the store is down.
+# While the store is unreachable, /metrics reports only the process' own figures, and `dyno_store_up` 0.
 WITHOUT_STORE = ("GET", "/metrics")
 
 
 class Caller(NamedTuple):
-    """Who sent the request. Where no key is needed, a caller without a key may do everything.
+    """The sender of the request. Where no key is needed, a caller without a key may do everything.
 
     `session`: the id of the browser's session; None if the request sent the key itself.
     """
@@ -170,7 +170,7 @@ async def authorize(request: Request) -> Caller:
 
 
 def likely_viewer(request: Request, state: State) -> Viewer | None:
-    """The viewer that `authorize` will probably find: the key's, if the key's last request was admitted; else None.
+    """The viewer that `authorize` will probably find. None unless the last request with this key was admitted.
 
     Data for this viewer may be read before `authorize` returns, but not sent.
     """
@@ -180,7 +180,7 @@ def likely_viewer(request: Request, state: State) -> Viewer | None:
 
 
 async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:
-    """The caller, by its key even if none is needed: a client that just created the first key then owns its jobs."""
+    """The caller, with its key even if no key is needed. So jobs belong to the first key as soon as it is in use."""
     with problems.hide_store_details():
         key = await _key_of(request, state)
     if key is not None:
@@ -206,9 +206,9 @@ async def is_known(request: Request, state: State) -> bool:
 
 
 async def may_continue(state: State, caller: Caller) -> bool:
-    """Whether an open stream may go on: its key is valid and its session open, or it has no key and none is needed.
+    """Whether a stream may go on: the caller's key is valid and its session is open, or the caller needs no key.
 
-    While the store is unreachable the stream may go on: it has no data to send.
+    While the store is unreachable, the stream may go on, because it has no data to send.
     """
     with contextlib.suppress(StoreUnavailable):
         if caller.session is not None and not await state.keys.has_session(caller.session):

@@ -37,7 +37,7 @@ _EPOCH = re.compile(r"[1-9][0-9]{9}([0-9]{3})?")
 
 
 def _check_dated(text: object) -> object:
-    """Refuse numbers: Pydantic reads them as seconds or, if large, milliseconds, which the document doesn't allow."""
+    """Refuse numbers: the OpenAPI document doesn't allow them, but Pydantic reads them as seconds or milliseconds."""
     if isinstance(text, str) and _DATED.match(text) is None:
         raise PydanticKnownError("datetime_parsing", {"error": "no date"})
     return text
@@ -48,7 +48,7 @@ def _check_dated_or_epoch(text: object) -> object:
 
 
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_check_dated)]
-# Dashboards write the ends of their range as Unix time in seconds or milliseconds.
+# Dashboards write the ends of their time range as Unix time in seconds or milliseconds.
 TimestampOrEpoch = Annotated[
     AwareDatetime,
     BeforeValidator(_check_dated_or_epoch),
@@ -60,7 +60,7 @@ TimestampOrEpoch = Annotated[
 
 @contextmanager
 def as_parameter_errors() -> Iterator[None]:
-    """Report InvalidSpec as an invalid query parameter: in this block, only the query is still unchecked."""
+    """Report InvalidSpec as an invalid query parameter: in this block, only the query can still be wrong."""
     try:
         yield
     except InvalidSpec as invalid:
@@ -68,7 +68,7 @@ def as_parameter_errors() -> Iterator[None]:
 
 
 def link_next(request: Request, response: Response, cursor: str | None) -> None:
-    """Link to the next page, if there is one: the same request with the cursor."""
+    """Add a link to the next page, if there is one: the URL of this request with the cursor."""
     if cursor is not None:
         kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
         query = urlencode([*kept, ("cursor", cursor)])
@@ -179,8 +179,8 @@ async def _preferred_wait_s(
 async def check_parameters(request: Request) -> None:
     """Run before every route under /v1/. Raises InvalidRequest for parameters that would be silently ignored.
 
-    An unknown parameter is misspelled, or belongs to another route. A repeated parameter would lose a value, as no
-    query parameter is a list.
+    An unknown parameter is misspelled, or belongs to another route. Of a repeated parameter, all values but one would
+    be lost, because no query parameter is a list.
     """
     route = request.scope["route"]
     headers = [name for name, _ in request.scope["headers"]]

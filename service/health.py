@@ -39,7 +39,7 @@ class Health(BaseModel):
 @router.get("/livez", operation_id="getLiveness", summary="Check liveness", responses=problems.documented())
 @auth.requires(auth.Keyless.TO_ALL, auth.EVERYBODYS)
 async def livez() -> Health:
-    """Check that the process is alive. It depends on no other service."""
+    """Check that the process is alive. The response depends on no other service."""
     return Health()
 
 
@@ -73,7 +73,7 @@ async def readyz(request: Request, state: dependencies.StateDep) -> Readiness:
 
 log = logging.getLogger(__name__)
 
-STORE_WITHIN_S = 3.0  # Prometheus times out after 10 s, and should still get this process' own metrics
+STORE_WITHIN_S = 3.0  # Prometheus times out after 10 s, and should get this process' own metrics before that
 KINDS = get_args(DeviceKind)
 LIMITS = ("max_done", "max_store_bytes", "key_stored_jobs")
 FIRINGS = ("fired", "refused", "missed")
@@ -91,9 +91,9 @@ _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}
 )
 @auth.requires(auth.READ, auth.EVERYBODYS)
 async def metrics(state: dependencies.StateDep, request: Request) -> Response:
-    """Metrics for Prometheus. While Redis is unreachable: `dyno_store_up` 0, and this process' own metrics."""
+    """Metrics for Prometheus. While Redis is unreachable, only `dyno_store_up` 0 and this process' own metrics."""
     tally, ready = await asyncio.gather(_read_tally(state), _read_readiness(state))
-    # Read only if the check has passed: a mount that hangs would block this thread.
+    # Read the disk only if the check has passed: a mount that hangs would block this thread.
     disk = await anyio.to_thread.run_sync(state.artifacts.disk) if ready["artifact_store"] else None
     scrape = Scrape(request.app.state.meter, tally, ready, disk, state.workloads.keys())
     return Response(
@@ -124,7 +124,7 @@ async def _read_readiness(state: State) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class Scrape:
-    """The metrics of one response. Only the names in `workloads` become labels. `ready`: by part, as in `readyz`."""
+    """The metrics of one response. Only names in `workloads` become labels. `ready`: whether each part is ready."""
 
     meter: middleware.HttpMetrics
     tally: StoreMetrics | None

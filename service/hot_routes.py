@@ -2,8 +2,8 @@
 
 `POST /v1/jobs`, `GET /v1/jobs`, `GET /v1/jobs/{job_id}` and `GET /v1/jobs/{job_id}/result` are answered without
 FastAPI's routing, dependencies and serializing. A request with an option (a filter, `wait`, `Prefer`, a repeated
-header) goes on to the route in `service/jobs/routes.py`. That route declares the contract and would send the same
-response to any request; tests/service/test_hot_routes.py compares both.
+header) goes on to the route in `service/jobs/routes.py`. That route declares the contract, and would answer each of
+these requests identically; tests/service/test_hot_routes.py compares both.
 """
 
 import re
@@ -31,7 +31,7 @@ from service.state import State
 JSON = "application/json"
 DEFAULT_LIMIT = 50  # jobs on a page
 _NO_WEIGHT = re.compile(r"q\s*=\s*0(\.0{0,3})?")
-# A result never changes, but another version of Dyno may show more of its fields. The weak ETag identifies the result,
+# A result never changes, but another version of Dyno may send more of its fields. The weak ETag identifies the result,
 # compressed or not.
 _RESULT_HEADERS = {
     "ETag": f'W/"{RESULT_SHAPE}"',
@@ -42,12 +42,12 @@ _GZIP_HEADERS = _RESULT_HEADERS | {"Content-Encoding": "gzip"}
 
 
 def job_etag(job: Job | StoredJob) -> str:
-    """A weak ETag: responses with the same version of a record may differ in the position in the queue."""
+    """A weak ETag, because two responses with the same version of a job may differ in its position in the queue."""
     return f'W/"{job.version}"'
 
 
 async def accepted_job(state: State, submitted: Submitted, preferred_wait_s: int | None) -> Response:
-    """Return 202 with the job, once it is done or after `preferred_wait_s`."""
+    """A response 202 with the job, sent as soon as the job is done, or after `preferred_wait_s`."""
     job, headers = submitted.stored, dict[str, str]()
     if preferred_wait_s:
         job = await streaming.wait_until_done(state, job, preferred_wait_s)
@@ -62,7 +62,7 @@ async def accepted_job(state: State, submitted: Submitted, preferred_wait_s: int
 
 
 def job_response(job: StoredJob, if_none_match: str | None, more: Mapping[str, str] | None = None) -> Response:
-    """200, or 304 if the caller has this version. `more`: further headers."""
+    """Status 200, or 304 if the caller has this version of the job. `more`: further headers."""
     headers = {"ETag": job_etag(job), "Cache-Control": "no-cache", **(more or {})}
     if etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
@@ -70,7 +70,7 @@ def job_response(job: StoredJob, if_none_match: str | None, more: Mapping[str, s
 
 
 def result_response(result: StoredResult, if_none_match: str | None, accept_encoding: str) -> Response:
-    """200, or 304 if the caller has the result. A client that accepts gzip gets it compressed."""
+    """Status 200, or 304 if the caller has the result. A client that accepts gzip gets a compressed body."""
     if etag_matches(if_none_match, _RESULT_HEADERS["ETag"]):
         return Response(status_code=304, headers=_RESULT_HEADERS)
     if accepts_gzip(accept_encoding) and (packed := result.gzip):
@@ -172,7 +172,7 @@ async def _submit(request: Request, state: State) -> Response:
 
 async def _job(request: Request, state: State) -> Response:
     job_id = request.scope["path"].rpartition("/")[2]
-    fetched = state.jobs.fetch(job_id)  # shares one round trip to Redis with the check of the key
+    fetched = state.jobs.fetch(job_id)  # in the same round trip to Redis as the check of the key
     caller = await authorize(request)
     current_job_id.set(job_id)
     job = await state.jobs.seen_by(caller.viewer).read(job_id, fetched)

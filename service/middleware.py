@@ -36,7 +36,7 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # other methods get the label "other"
 # Why the service closed a connection before its client did; docs/operations.md explains each reason.
 CLOSE_REASONS = ("full", "large_head", "malformed", "silent", "slow_head")
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads this variable on import
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -54,7 +54,7 @@ class HttpMetrics:
 
     def __init__(self, version: str, metrics_folder: Path | None = None) -> None:
         self._registry, self._folder = prometheus_client.CollectorRegistry(), metrics_folder
-        self._own = prometheus_client.CollectorRegistry()  # metrics that can't be added up
+        self._own = prometheus_client.CollectorRegistry()  # metrics that can't be summed over processes
         if metrics_folder is None:
             prometheus_client.ProcessCollector(registry=self._own)
         build = prometheus_client.Info("dyno_build", "The version of this API process", registry=self._own)
@@ -164,7 +164,7 @@ class TracingMiddleware:
 
 
 def _carried(scope: Scope) -> Carrier:
-    """The client's trace; empty if it sends several. Lines of `tracestate` form one list (W3C Trace Context, 3.3)."""
+    """The client's trace; empty if the client sends several. Lines of `tracestate` form one list (W3C, section 3.3)."""
     parents, states = ([value for name, value in scope["headers"] if name == header] for header in _CARRIERS)
     if len(parents) != 1:
         return {}
@@ -183,7 +183,7 @@ _receive: ContextVar[Receive] = ContextVar("heard")
 # The id of the caller's API key, set once its request is authorized.
 caller_key: ContextVar[str | None] = ContextVar("caller", default=None)
 
-# Headers of every response that doesn't set its own.
+# Default headers, which a response may override.
 DEFAULT_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -209,9 +209,9 @@ _LIMITED_WITH = ("RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authentica
 def install(
     app: FastAPI, hot_routes: Callable[[ASGIApp], ASGIApp], traces: Tracer, meter: HttpMetrics, settings: Settings
 ) -> None:
-    """Wrap `app`, outside Starlette's own layers: one of them responds when all others fail.
+    """Wrap `app`, outside Starlette's own layers, one of which responds to unexpected exceptions.
 
-    `hot_routes` answers the frequent requests in front of those layers.
+    `hot_routes` answers frequent requests before they reach Starlette's layers.
     """
     build = app.build_middleware_stack
 
@@ -255,7 +255,7 @@ class EdgeMiddleware:
         answer = partial(exchange.send, send)
         try:
             await self._app(scope, receive, answer)
-        except asyncio.CancelledError:  # the server cancels it at the end of the shutdown timeout
+        except asyncio.CancelledError:  # the server cancels requests at the end of the shutdown timeout
             if not exchange.begun:  # otherwise the server closes the connection without a traceback
                 await problem("shutting-down", _ENDED)(scope, receive, answer)
         finally:
@@ -263,7 +263,7 @@ class EdgeMiddleware:
 
 
 async def caller_disconnected() -> None:
-    """Wait until the client of this request disconnects. Call it only after the body was read, or without a body."""
+    """Wait until the client of this request disconnects. Call it after the body was read, if there is a body."""
     while (await _receive.get()())["type"] != "http.disconnect":
         pass
 

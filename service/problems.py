@@ -308,7 +308,7 @@ async def respond(request: Request, error: Exception) -> Response:
             return problem("bad-request", "the client disconnected before the end of the body")
         case _:
             # Starlette raises the error again after this response; the server then logs the traceback and closes the
-            # connection. `Connection: close` tells the client: its next request on this connection would be lost.
+            # connection. `Connection: close` warns the client, whose next request on this connection would be lost.
             return problem("internal-error", _INTERNAL, headers={"Connection": "close"})
 
 
@@ -334,7 +334,7 @@ def _of_dyno(request: Request, error: DynoError) -> Response:
 
 
 def _rate_limit(error: LimitReached) -> dict[str, str]:
-    """The fields of draft-ietf-httpapi-ratelimit-headers-10: q is the quota per w seconds, r the rest of the quota."""
+    """The headers of draft-ietf-httpapi-ratelimit-headers-10: q is the quota per w seconds, r the rest of the quota."""
     window = f";w={error.window_s}" if error.window_s else ""
     return {
         "RateLimit-Policy": f'"{error.policy}";q={error.quota}{window}',
@@ -344,7 +344,7 @@ def _rate_limit(error: LimitReached) -> dict[str, str]:
 
 
 def _field_errors(error: DynoError, status: int) -> list[FieldError] | None:
-    """The fields to change, which every 422 names. If the error has no pointers, its code determines the field."""
+    """The fields to change, for every response 422. If the error has no pointers, its code determines the field."""
     if isinstance(error, InvalidSpec):
         return error.errors
     if status != HTTPStatus.UNPROCESSABLE_ENTITY:

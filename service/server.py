@@ -31,7 +31,7 @@ MAX_FIELDS = 100
 
 
 class Refusal(NamedTuple):
-    """`why` is a label of dyno_connections_ended_total; the other fields build the problem."""
+    """`why` is a label of dyno_connections_ended_total; the other fields are for the problem."""
 
     why: str
     code: str
@@ -46,7 +46,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     uvicorn.Config has no setting for these limits: `limit_concurrency` doesn't close silent connections,
     `h11_max_incomplete_event_size` is for h11 alone, and `timeout_keep_alive` begins after a response.
-    The tests in tests/service/abuse try each limit over a real socket, in case a release of uvicorn changes one.
+    The tests in tests/service/abuse try each limit over a real socket, in case a release of uvicorn changes a limit.
     """
 
     def __init__(self, settings: Settings, metrics: HttpMetrics, **of_uvicorn: Any) -> None:
@@ -125,7 +125,7 @@ class HttpProtocol(HttpToolsProtocol):
         return Refusal("large_head", "head-too-large", f"the limit of a request head is {most}")
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Send a problem and close the connection, or close it after the responses to earlier requests."""
+        """Send a problem and close. If an earlier request has no response yet, close after that response instead."""
         self._refusal = refusal
         self._metrics.count_closed(refusal.why)
         if self._is_working:
@@ -137,7 +137,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _problem_bytes(refusal: Refusal) -> bytes:
-    """The response on the wire. Run it in a separate context: it sets the request id that the problem reads."""
+    """The response as bytes. Call this in a separate context, because it sets the request id that the problem reads."""
     current_request_id.set(request_id := f"req_{new_ulid()}")
     response = problem(refusal.code, refusal.detail, headers={"Connection": "close"})
     headers = MutableHeaders(raw=list(response.raw_headers))
@@ -147,7 +147,7 @@ def _problem_bytes(refusal: Refusal) -> bytes:
     return b"\r\n".join([*lines, b"", bytes(response.body)])
 
 
-FILES_PER_CONNECTION = 2  # its socket, and one for a file that it sends or receives or for the process' own files
+FILES_PER_CONNECTION = 2  # its socket, and either a file that it sends or receives, or one of the process' own files
 
 
 def allowed_connections(requested: int) -> int:
@@ -180,11 +180,11 @@ def set_tcp_user_timeout(listening: Iterable[socket.socket]) -> None:
 
 
 _CERT, _KEY = "DYNO_TLS_CERT_FILE", "DYNO_TLS_KEY_FILE"
-_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second reason: the key is for another algorithm
+_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second one: the key is for another algorithm
 
 
 def tls_error(settings: Settings) -> str | None:
-    """Why TLS doesn't work with these files, and which setting to change; None if it works or is off."""
+    """The reason why TLS doesn't work with these files, and the setting to change; None if TLS works or is off."""
     cert, key = settings.tls_cert_file, settings.tls_key_file
     if cert is None and key is None:
         return None
@@ -234,7 +234,7 @@ class CertificateWatch:
 
     @classmethod
     def of(cls, settings: Settings, metrics: HttpMetrics) -> "CertificateWatch | None":
-        """None without TLS."""
+        """Return None if TLS is off."""
         cert, key = settings.tls_cert_file, settings.tls_key_file
         return None if cert is None or key is None else cls(settings, metrics, cert, key)
 
@@ -245,13 +245,13 @@ class CertificateWatch:
             await self.reload(context)
 
     async def reload(self, context: ssl.SSLContext) -> None:
-        """Load the files if they have changed. It logs unusable files once, and keeps the old certificate."""
+        """Load the files if they have changed. Unusable files are logged once, and the old certificate stays in use."""
         versions = await asyncio.to_thread(self._versions)
         if versions == self._loaded:
             return
         self._loaded = versions
         try:
-            # Check in a separate context: loading a certificate without its key would leave `context` without both.
+            # Check in a separate context: loading a certificate without its key would leave `context` with neither.
             if wrong := await asyncio.to_thread(tls_error, self._settings):
                 log.error("the renewed TLS files can't be used, the old ones stay in use: %s", wrong)
                 return
@@ -267,16 +267,16 @@ class CertificateWatch:
 
 
 def expiry_s(cert: Path) -> float:
-    """When the first certificate in the file expires, in seconds since 1970.
+    """The time when the first certificate in the file expires, in seconds since 1970.
 
-    Python's ssl module has no public function that reads a certificate from a file: this one is for its own tests.
+    Python's ssl module has no public function that reads a certificate from a file; `_test_decode_cert` is private.
     Raises OSError if the file can't be read or holds no certificate.
     """
     return ssl.cert_time_to_seconds(_test_decode_cert(str(cert))["notAfter"])
 
 
 def _version(file: Path) -> tuple[int, int, int] | None:
-    """A version that changes with the contents, also if `file` now links elsewhere. None if it can't be read."""
+    """A value that changes with the contents, even if `file` is a link to another file now. None if unreadable."""
     try:
         status = file.stat()
     except OSError:

@@ -1,6 +1,6 @@
 """Objects that requests share: slots for streams and long polls, pages, and checks of Redis and the artifact store.
 
-However many requests come, each check runs at most once a second, and each page is made at most twice a second.
+Each check runs at most once a second, and each page is rendered at most twice a second, even for many requests.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ class StreamLimit:
 
     @contextlib.contextmanager
     def slot(self, key: ApiKey | None) -> Iterator[None]:
-        """Hold a slot while the block runs. Raises LimitReached if the key has its share, TooManyStreams if all slots
-        are taken.
+        """Hold a slot while the block runs. Raises LimitReached if the key already holds a quarter of the slots, and
+        TooManyStreams if all slots are taken.
 
-        Callers without a key share the total, since the service can't distinguish them.
+        Callers without a key have no limit of their own, since the service can't distinguish them.
         """
         name = None if key is None else key.id
         if self._has_its_part(name):
@@ -80,7 +80,7 @@ class _Made(NamedTuple):
 
 
 class SharedPages:
-    """The pages of the last half second, by name and caller. Requests wait for a page that is being made.
+    """The pages of the last half second, by name and caller. Requests wait for a page that is being rendered.
 
     A request that ends must not cancel a page that other requests wait for, so all wait for a shielded future.
     """
@@ -90,7 +90,7 @@ class SharedPages:
         self._made: dict[tuple[str, str], _Made] = {}
 
     async def latest(self, name: str, caller: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the page, or raise the error that occurred while making it."""
+        """Return the page, or raise the error that occurred while rendering it."""
         now_s = self._clock()
         self._made = {key: made for key, made in self._made.items() if now_s - made.began_s < SHARED_S}
         made = self._made.get((name, caller))
@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 
 class SharedCheck(Generic[T]):
-    """A check whose outcome serves all requests of the next second. Requests wait for a check that is running.
+    """A check whose outcome is used for all requests of the next second. Requests wait for a check that is running.
 
     A request that ends must not cancel a check that other requests wait for, so all wait for a shielded future.
     """
@@ -142,8 +142,8 @@ class ReadinessChecks:
         return cls(SharedCheck(partial(_check_store, client, settings)), SharedCheck(_ArtifactCheck(artifacts)))
 
     async def require_fit(self) -> None:
-        """Raises StoreUnfit if Redis may lose new jobs, by a check that began at most a second ago or is under way. If
-        Redis is unreachable, nothing is raised here: the caller's next command reports it.
+        """Raises StoreUnfit if the last check, at most a second ago, found that Redis may lose new jobs. If Redis is
+        unreachable, this raises nothing, because the caller's next command reports it.
         """
         unfit = [fault.detail for fault in (await self.store.latest()).errors if isinstance(fault, StoreUnfit)]
         if unfit:
@@ -161,7 +161,7 @@ async def _check_store(client: redis.asyncio.Redis, settings: Settings) -> Store
 
 
 class _ArtifactCheck:
-    """Checks on its own thread. A mount that hangs may block this thread for ever; then no further thread starts."""
+    """Checks on its own thread. A mount that hangs may block this thread forever; then no second thread starts."""
 
     def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts, self._thread = artifacts, anyio.CapacityLimiter(1)

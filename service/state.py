@@ -32,13 +32,13 @@ from service.sharing import ReadinessChecks, SharedPages, StreamLimit
 
 log = logging.getLogger(__name__)
 
-# At most half of the connections may be long polls, and a quarter streams; the rest is for requests served at once.
+# At most half of the connections may be long polls, and at most a quarter may be streams. Other requests use the rest.
 POLLS_OF, STREAMS_OF = 2, 4
 
 
 @dataclass(frozen=True)
 class State:
-    """One object per process. Each route gets a copy whose `jobs` are limited to those that the caller may see.
+    """One object per process. Each route gets a copy whose `jobs` are limited to jobs that the caller may see.
 
     `stopping` is set when the server begins to shut down: long polls then respond at once. `streams` and `polls` limit
     open streams and long polls.
@@ -71,7 +71,7 @@ class State:
 def check_store(settings: Settings) -> None:
     """Raises StoreUnfit for a server that would lose jobs.
 
-    The API starts while Redis is unreachable: it answers every request with 503 until Redis is back.
+    The API starts even while Redis is unreachable: it answers every request with 503 until Redis is back.
     """
     client = sync_client(settings)
     try:
@@ -147,8 +147,8 @@ async def opened(
 def _maintenance(settings: Settings, artifacts: ArtifactStore) -> Maintenance:
     """Maintenance, with the chores that only the API does.
 
-    Workers don't do these chores: any work beside a benchmark affects its figures, and perhaps only the API can reach
-    the folder of artifacts.
+    Workers don't do these chores: work beside a benchmark affects the benchmark's figures, and the artifact folder may
+    be on a host that only the API can reach.
     """
     chores: dict[str, Callable[[redis.Redis], object]] = {
         "repairing damaged keys": partial(repair_damage, settings=settings),

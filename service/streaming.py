@@ -50,7 +50,7 @@ async def _wait_for_job(
 async def wait_until_done(state: State, job: StoredJob, timeout_s: float) -> StoredJob:
     """Return the job once it is done, or unfinished after `timeout_s`.
 
-    The job is already accepted, so the client must learn its id even if Redis fails meanwhile.
+    The job is already accepted, so the client must learn the job's id even if Redis fails meanwhile.
     """
     try:
         return await wait_for_job(state, job.id, lambda job: job.done, timeout_s)
@@ -76,9 +76,9 @@ async def _wait_for_change(state: State, job: StoredJob, timeout_s: float) -> bo
             task.cancel()
 
 
-POLL_AFTER_S = 1  # for clients without long polls: a job takes at least seconds
+POLL_AFTER_S = 1  # for clients without long polls: even the shortest jobs take seconds
 LOOK_EVERY_S = 15.0  # interval of checks and keep-alives: proxies close connections that are silent for 30 s or longer
-TAKEN_WITHIN_S = 60.0  # per piece: a client may read slowly, but not stop
+TAKEN_WITHIN_S = 60.0  # per piece: a client may read slowly, but must not stop reading
 RETRY_S = 1.0
 STREAM_HEADERS = {
     "Cache-Control": "no-store",
@@ -89,13 +89,13 @@ _Piece = TypeVar("_Piece", str, bytes)
 
 
 class TimedStream(StreamingResponse):
-    """A stream that ends when its client stops reading, because it holds one of few slots."""
+    """A stream that ends when its client stops reading, because there are only few slots for streams."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the stream ends or the client disconnects.
 
-        Starlette's own method cancels a task group, whose errors form reference cycles: they would keep everything in
-        memory until the garbage collector runs.
+        Starlette's own method cancels a task group, whose errors form reference cycles. These cycles would keep all
+        objects of the response in memory until the garbage collector runs.
         """
         sent = asyncio.create_task(self.stream_response(send))
         left = asyncio.create_task(self.listen_for_disconnect(receive))
@@ -138,7 +138,7 @@ async def while_allowed(
 ) -> AsyncGenerator[_Piece, None]:
     """Yield `pieces` while the caller may read them: a stream ends within LOOK_EVERY_S of its key's revocation.
 
-    Empty pieces aren't sent. A source without news yields an empty piece every LOOK_EVERY_S, for the caller's check.
+    A source without news yields an empty piece every LOOK_EVERY_S, to trigger the check. Empty pieces aren't sent.
     """
     look_s = time.monotonic() + LOOK_EVERY_S
     async with contextlib.aclosing(pieces):

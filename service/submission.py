@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 WAKE_WITHIN_S = 2.0
 _NEW_WORKER_S = 0.05  # with a shorter limit, each job for an absent device would read the list of workers
-_waking = set[asyncio.Task[None]]()  # the response doesn't wait for them: a wake-up takes 4 ms
+_waking = set[asyncio.Task[None]]()  # tasks that send wake-ups in 4 ms each; responses don't wait for them
 _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hangs doesn't use up the shared threads
 
 
@@ -119,7 +119,7 @@ def stored_request(spec: Spec, state: State) -> JobRequest:
 
 
 def wake_all(state: State, specs: Iterable[Spec]) -> None:
-    """Wake a worker of each queue of these jobs. An extra wake-up does no harm."""
+    """Wake one worker for each queue in which these jobs wait. An extra wake-up does no harm."""
     for queue in {placement.queue_for(spec.device, spec.framework) for spec in specs}:
         _start_waking(state, queue)
 
@@ -134,9 +134,9 @@ _Asked = TypeVar("_Asked", bound=JobRequest | ComparisonRequest)
 
 
 async def admitted(state: State, request: _Asked) -> tuple[_Asked, Admission, Baseline | None]:
-    """The request, adapted to its key's limits, with its admission and its baseline, but not queued.
+    """The request, adapted to its key's limits, with its admission and its baseline. It isn't queued yet.
 
-    Raises PriorityNotAllowed, InvalidSpec, and all that `admit` raises. For a comparison, pointers are under /specs.
+    Raises PriorityNotAllowed, InvalidSpec, and all that `admit` raises. A comparison's error pointers are under /specs.
     """
     request = _within_rights(state, request)
     baseline = await _named_baseline(state, request.spec)
@@ -147,7 +147,7 @@ async def admitted(state: State, request: _Asked) -> tuple[_Asked, Admission, Ba
 
 
 def _within_rights(state: State, request: _Asked) -> _Asked:
-    """The request, if its key may submit it. If it doesn't set `expires_in_s` or `timeout_s`, the limit applies.
+    """Return the request if its key may submit it. The key's limits replace a missing `expires_in_s` or `timeout_s`.
 
     Raises PriorityNotAllowed and InvalidSpec.
     """
@@ -164,7 +164,7 @@ def _within_rights(state: State, request: _Asked) -> _Asked:
 
 
 def _limited(request: _Asked, field: str, limit: float | None, detail: str) -> _Asked:
-    """The request with at most `limit` in a field that it doesn't set. Raises InvalidSpec if it sets more."""
+    """Lower the default of `field` to `limit`. Raises InvalidSpec if the request itself sets more than `limit`."""
     value = getattr(request.spec, field)
     if limit is None or (value is not None and value <= limit):
         return request
@@ -203,7 +203,7 @@ def baselines_of(state: State) -> Baselines:
 
 
 async def _named_baseline(state: State, spec: Spec) -> Baseline | None:
-    """The key's baseline that the spec names. Raises InvalidSpec if it is unknown, or not comparable."""
+    """The key's baseline that the spec names. Raises InvalidSpec if the baseline is unknown or not comparable."""
     if spec.baseline is None:
         return None
     try:
@@ -227,7 +227,7 @@ async def _margin_advice(state: State, spec: Spec, baseline: Baseline) -> SpecWa
 async def wake_up(state: State, queue_name: str) -> None:
     """Wake a live worker of the queue, if there is one. A worker that starts later checks its queues by itself.
 
-    The job is already stored. If this fails, maintenance sends the wake-up again, so log it only.
+    A failure is only logged: the job is already stored, and maintenance will send the wake-up again.
     """
     try:
         with anyio.fail_after(WAKE_WITHIN_S):
@@ -235,14 +235,14 @@ async def wake_up(state: State, queue_name: str) -> None:
                 await anyio.to_thread.run_sync(
                     celery_app.send_wake_up, state.settings, queue_name, abandon_on_cancel=True, limiter=_wake_threads
                 )
-    except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
+    except Exception as error:  # noqa: BLE001 - the broker's client may raise anything
         log.warning("can't send the wake-up for queue %s: %s: %s", queue_name, type(error).__name__, error)
 
 
 async def _is_served(state: State, queue_name: str) -> bool:
     """Whether a live worker serves the queue.
 
-    May miss a worker that joined within the last `_NEW_WORKER_S`: such a worker will check its queues by itself.
+    May miss a worker that joined within the last `_NEW_WORKER_S`. Such a worker will check its queues by itself.
     """
     for max_age_s in (DEVICES_FRESH_S, _NEW_WORKER_S):
         devices = await state.devices.read(max_age_s)
@@ -265,7 +265,7 @@ async def read_comparison(job: Job, spec: InterleavedSpec, state: State) -> Comp
         return unfinished_comparison(job, spec, job.failure)
     result, workload = await state.jobs.result(job.id), state.workloads.get(spec.workload)
     try:
-        return await anyio.to_thread.run_sync(compare_variants, job, spec, result, workload)  # the first imports SciPy
+        return await anyio.to_thread.run_sync(compare_variants, job, spec, result, workload)  # may import SciPy
     except (NotComparable, InvalidComparison) as error:
         message = f"both specs ran, but their results can't be compared: {error.detail}"
         failure = Failure(failure_class=FailureClass.BENCHMARK, reason="not_comparable", message=message)
@@ -290,7 +290,7 @@ def unfinished_comparison(job: Job, spec: InterleavedSpec, failure: Failure | No
 
 
 def admit_both(request: ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
-    """Admit both specs to one device. Raises as `admit` does; the estimated time covers all runs."""
+    """Admit both specs to one device. The estimated time covers all runs of both. Raises what `admit` raises."""
     first, second = (_admit_one(request, index, devices).fits for index in range(2))
     fits = {name: can and second.get(name, False) for name, can in first.items()}
     common = [device for device in devices if fits.get(placement.profile(device))]

@@ -1,8 +1,8 @@
 """Turn a request body into validated specs: read it, parse it strictly, and report every wrong field at once.
 
-Bodies are JSON in UTF-8, limited in bytes and time. The parser accepts standard JSON and refuses what two readers
-could understand differently: repeated keys, non-finite numbers, lone surrogates. A body with the two specs of a
-comparison becomes one spec whose two variants run in turns.
+Bodies are JSON in UTF-8, limited in bytes and time. The parser accepts standard JSON, and refuses JSON that two parsers
+could read differently: repeated keys, non-finite numbers, lone surrogates. A body with the two specs of a comparison
+becomes one spec whose two variants run in turns.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ def _header_values(request: Request, name: str) -> str:
 
 MAX_DEPTH = 20
 MAX_PARTS = 2000  # far more than any spec has; checking the 30,000 that fit into 64 KiB would delay all other requests
-_EXACT = 2**53  # float64 holds every integer up to here
+_EXACT = 2**53  # float64 represents every integer up to this one exactly
 
 # A match consumes a whole string, so that brackets inside strings aren't counted. The closing quote is optional and
 # the repetition is possessive. So every match succeeds, and the scan stays linear on a body full of quotes.
@@ -197,7 +197,7 @@ def _encodable(text: str) -> bool:
 
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # `json.dumps` makes one for each call
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode  # faster than an encoder for each call
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _params(
 
 
 def one_error_per_field(errors: list[FieldError]) -> list[FieldError]:
-    """The first error of each field. For a NaN, for example, the parser's error replaces the model's."""
+    """The first error of each field. For a NaN, for example, it is the parser's error, and not the model's."""
     first_errors: dict[str, FieldError] = {}
     for error in errors:
         first_errors.setdefault(error.pointer, error)
@@ -327,7 +327,7 @@ def validate_comparison(
 
 
 def _validate_both(given: object, workloads: Mapping[str, Workload], errors: list[FieldError]) -> list[JobRequest]:
-    """Both specs, or fewer if there are errors; those are added to `errors`."""
+    """Both specs, without those that have errors; the errors are added to `errors`."""
     if not (isinstance(given, list) and len(given) == 2 and all(isinstance(spec, dict) for spec in given)):
         return []  # the model's errors report it
     first, second = given

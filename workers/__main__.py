@@ -24,7 +24,7 @@ def main() -> None:
     except WrongSettings as error:
         sys.stderr.write(f"dyno: {error.detail}\n")
         sys.exit(2)
-    # The worker's events from INFO on if `verbose`; everything else from WARNING.
+    # The worker's events are logged from INFO on if `verbose`; all other messages from WARNING on.
     set_up_logging(settings.log_format, plain="%(asctime)s %(levelname)s %(message)s")
     WORKER_LOG.setLevel(logging.INFO if arguments.verbose else logging.WARNING)
     device = arguments.device or (arguments.emulate.partition(":")[0] if arguments.emulate else "cpu")

@@ -1,8 +1,8 @@
 """The files of one attempt: its scratch folder, the weights that it starts from, and the upload of its artifacts.
 
-Files go to the shared store if one is configured, else through the API. The upload follows the measurement: if the
-store fails then, the files are lost, and the result has a warning. The worker therefore tests the store before the
-first run. The next attempt deletes the scratch folders of killed workers.
+Files go to the shared store if one is configured, else through the API. The upload follows the measurement. If the
+store fails during the upload, the files are lost, and the result has a warning. So the worker tests the store before
+the first run. The next attempt deletes the scratch folders of killed workers.
 """
 
 import fcntl
@@ -43,7 +43,7 @@ from workers.outcome import Dropped, Failed, HandedBack
 def scratch_folder(run_dir: Path) -> Iterator[Path]:
     """An empty folder in this user's part of `run_dir`, deleted with its contents at the end of the block.
 
-    This process locks the folder, and the lock ends with the process. Other workers delete folders that aren't locked.
+    This process locks the folder, and its exit ends the lock. Other workers delete folders that aren't locked.
     Raises OSError if the folder can't be created.
     """
     root = folders.private_folder(run_dir) / "scratch"
@@ -129,8 +129,8 @@ class ArtifactSender:
     def send(self, source: Path, patience_s: float, passing: TransientErrors, abandoned: threading.Event) -> Artifact:
         """Upload `source` under its own name.
 
-        Retries after `passing` errors until `patience_s` after the first failure, and then raises the error. Raises
-        other errors at once. A transfer without errors has no time limit.
+        After one of the `passing` errors it retries, until `patience_s` after the first failure, and then raises the
+        error. Raises other errors at once. A transfer without errors has no time limit.
         """
         name, size_bytes, sha256 = source.name, source.stat().st_size, artifact_store.sha256_of(source)
         deadline_s = math.inf
@@ -229,7 +229,7 @@ WEIGHTS_UNAVAILABLE = "weights_unavailable"
 def fetch_weights(
     ref: WeightsRef, claim: Claim, leases: Leases, transport: ArtifactTransport, folder: Path, max_bytes: int
 ) -> Path | Failure:
-    """Download the weights into `folder` under their own name, and verify them by the result of the job that has them.
+    """Download the weights into `folder` under their own name, and verify them by the SHA-256 in their job's result.
 
     Returns the path of the file, or the failure.
     """
@@ -252,7 +252,7 @@ def fetch_weights(
 
 
 def _named(ref: WeightsRef, listed: list[Artifact] | None) -> Artifact | str:
-    """The artifact, or an error message. The referenced job existed at submit, but may have expired since."""
+    """The artifact, or an error message. The job of the weights existed at submit, but may have expired since."""
     if listed is None:
         return f"{ref.job} and its files are gone"
     if not (artifact_store.is_artifact_name(ref.name) and artifact_store.is_weights(ref.name)):
@@ -271,7 +271,7 @@ MAX_FILES = 100  # per job: its result lists all of them
 UPLOAD_PHASE = "artifacts"  # name of the phase in progress reports
 
 _TRANSIENT_ERRORS = (errors.ArtifactStoreUnavailable, errors.StoreUnavailable)
-_SLOWEST_BYTES_PER_S = 2**20  # slower transfers are given up
+_SLOWEST_BYTES_PER_S = 2**20  # slower transfers are canceled
 _LEAST_S = 60.0
 _LISTED = 3  # number of files in the warning's message; the evidence lists up to MAX_FILES
 
@@ -292,7 +292,7 @@ class UploadedArtifacts:
 
     @property
     def warnings(self) -> list[ResultWarning]:
-        """ARTIFACTS_NOT_STORED with names, sizes and reasons, if files were lost."""
+        """The warning ARTIFACTS_NOT_STORED with names, sizes and reasons, if files were lost; otherwise empty."""
         if not self.not_stored:
             return []
         lost, count = self.not_stored, len(self.not_stored)
@@ -355,9 +355,9 @@ class ArtifactUpload:
             self._given_up = f"the artifact store doesn't respond: {error}"
             return self._given_up
         except _TRANSIENT_ERRORS as error:
-            self._patience_s = 0.0  # used up: try each further file once
+            self._patience_s = 0.0  # used up: send each further file once, without retries
             return error.detail
-        except Exception as error:  # noqa: BLE001 - a problem with a file must not cost the measurement
+        except Exception as error:  # noqa: BLE001 - a problem with a file must not lose the result
             WORKER_LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
             return f"{type(error).__name__}: {error}"
         self._patience_s = self._settings.artifact_patience_s
@@ -384,7 +384,7 @@ class ArtifactUpload:
 def _under_unique_name(path: Path) -> Path:
     """A hard link to the file, for one try only.
 
-    A store may move the file that it gets. An abandoned try may do this while the next try reads the same file.
+    A store may move the file that it gets. An abandoned try may move it while the next try reads the same file.
     """
     try:
         link = Path(tempfile.mkdtemp(prefix=".", dir=path.parent)) / path.name
@@ -422,9 +422,9 @@ def _printable(text: str) -> str:
 T = TypeVar("T")
 
 _PREPARE_PHASE = "files"  # name of the phase in progress reports
-_PROBE = "probe"  # no result lists it, so cleanup deletes it when the job is done
+_PROBE = "probe"  # no result lists this file, so cleanup deletes it when the job is done
 _PROBE_BYTES = 64 * 1024  # an empty file would fit on a full disk
-_PROBE_PATIENCE_S = 5.0  # enough for a restart of the API; a failure before the first run loses little
+_PROBE_PATIENCE_S = 5.0  # enough for a restart of the API; an attempt that fails before its first run loses little
 
 
 class JobFiles:
@@ -476,7 +476,7 @@ class JobFiles:
     def prepare(self, params: Params, *, leaves_files: bool = True) -> None:
         """Before the first run, test the store if the job will upload files, and fetch the job's initial weights.
 
-        If the store fails, the training fails now. Hours later, `deliver` could only warn.
+        If the store fails this test, the attempt fails now. Hours later, after the training, `deliver` could only warn.
         """
         if isinstance(params, TrainingParams):
             if leaves_files:

@@ -37,7 +37,7 @@ from workers.outcome import Dropped, Failed, HandedBack, Outcome, Stopped, Succe
 
 
 def check_history(result: Result, of: ResolvedSpec, leases: Leases) -> tuple[Result, Headline | None]:
-    """The result, compared with earlier results by `with_history` unless Redis is unreachable, and its headline."""
+    """The result, compared with earlier results by `with_history` if Redis is reachable, and the result's headline."""
     figure = headline(result, of.spec, of.params)
     if figure is None:
         return result, None
@@ -65,7 +65,7 @@ class BaselineCheck:
         self._peers: dict[str, list[Peer]] = {}
 
     def runs_to_settle(self, result: Result, of: ResolvedSpec, most: int) -> int:
-        """How many runs the baseline needs; see `dyno.bench.measure.baseline_outcome`."""
+        """The number of runs that the baseline needs; see `dyno.bench.measure.baseline_outcome`."""
         judged = self._judged(result, of)
         return len(result.runs) if isinstance(judged, str) else baseline_outcome.runs_to_settle(judged, most)
 
@@ -80,7 +80,7 @@ class BaselineCheck:
         return baseline_outcome.with_outcome(judged)
 
     def _judged(self, result: Result, of: ResolvedSpec) -> baseline_outcome.JudgedResult | str:
-        """The result with all data that the comparison with the baseline needs, or why it can't be compared."""
+        """The result with all data that the comparison needs, or the reason why it can't be compared."""
         try:
             self._baseline = self._baseline or self._leases.baseline(self._claim)
         except (StoreUnavailable, RecordUnreadable, redis.RedisError) as error:
@@ -114,8 +114,8 @@ _KILLED = ("runner_killed", "runner_not_started")
 class WorkerContext:
     """The objects that a supervisor shares with its attempts.
 
-    `clock` is monotonic, in seconds; deadlines of `stop` use it. `gone` checks the device, and returns why the device
-    is gone, or None. This call blocks if the driver blocks.
+    `clock` is monotonic, in seconds; the deadlines of `stop` use this clock. `gone` checks the device, and returns the
+    reason why the device is gone, or None. A call of `gone` blocks if the driver blocks.
     """
 
     device: Device
@@ -189,7 +189,7 @@ class JobAttempt:
         return self._succeeded(variants, expected) if early is None else self._early(*early)
 
     def _plan_for_baseline(self, variant: Variant, deadline_s: float) -> None:
-        """Decide, once per variant, how many runs the baseline requires, within the time that is left."""
+        """Decide, once per variant, how many runs the baseline requires; at most as many as fit into the time left."""
         done = len(variant.records)
         if self._spec.baseline is None or variant.for_baseline.in_all:
             return
@@ -223,9 +223,8 @@ class JobAttempt:
         )
 
     def _likely_duration_s(self, expected: ExpectedDuration) -> float | None:
-        """The duration of the attempt, estimated from earlier jobs, else from the budget; None without either.
-
-        If the store can't be read now, earlier jobs aren't used.
+        """The duration of the attempt, estimated from earlier jobs, else from the budget; None without earlier jobs
+        and budget. If the store can't be read now, earlier jobs aren't used.
         """
         by_budget = expected.expected_s if all(arm.measure.is_divided for arm in self._spec.arms) else None
         try:

@@ -61,7 +61,7 @@ class JobLog:
         return self._piece
 
     def sent(self) -> None:
-        """Drop the piece: the store has stored it, or has rejected it because another attempt owns the job."""
+        """Drop the piece. The store has stored it, or has rejected it because another attempt owns the job."""
         self._number += 1
         self._piece = None
 
@@ -144,7 +144,7 @@ class AttemptEnded(Exception):
 
 
 class CallTimedOut(Exception):
-    """The call didn't return in time. A hanging mount, for example, can block forever."""
+    """The call didn't return in time, for example because of a mount that hangs forever."""
 
 
 def background_call(
@@ -152,8 +152,8 @@ def background_call(
 ) -> T:
     """Run `work(abandoned)` on a thread, and return its value or raise its error.
 
-    Raises AttemptEnded if the job is first canceled, lost or handed back, and CallTimedOut after `within_s`. In these
-    cases `abandoned` is set, and the value of `work` is ignored.
+    Raises AttemptEnded if the job is canceled, lost or handed back before `work` returns, and CallTimedOut after
+    `within_s`. In these cases `abandoned` is set, and the value of `work` is ignored.
     """
     abandoned, future = threading.Event(), Future[T]()
     deadline_s = heartbeat.clock() + within_s

@@ -37,14 +37,14 @@ _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
 
 
 class _Writer(Stored):
-    """Those fields of a file's first line that all later versions of Dyno keep."""
+    """The fields of a file's first line that all later versions of Dyno keep."""
 
     schema_version: int = Field(alias="schema")
     version: str = ""
 
 
 class _Header(_Writer):
-    """The first line of a file: the attempt that the outcome in the second line belongs to."""
+    """The first line of a file. It identifies the attempt to which the outcome in the second line belongs."""
 
     namespace: str
     job: str
@@ -105,7 +105,7 @@ def read_entry(path: Path, namespace: str, most_bytes: int, version: str) -> Out
 
 
 def _release(version: str) -> list[int]:
-    """The release as numbers: [1, 2] for "1.2.dev3"; [] if the text doesn't begin with one."""
+    """The release as numbers: [1, 2] for "1.2.dev3"; [] if the text doesn't begin with a release."""
     release = re.match(r"\d+(\.\d+)*", version)
     return [int(part) for part in release[0].split(".")] if release else []
 
@@ -124,7 +124,7 @@ def _claim(header: _Header) -> Claim:
 
 
 def _content(path: Path, most_bytes: int) -> bytes:
-    """The file's content. Raises OSError, even for files that aren't regular: reading a pipe would block."""
+    """The file's content. Raises OSError, also for a file that isn't regular, because reading a pipe would block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -222,7 +222,7 @@ class Outbox:
             path.replace(path.with_suffix(_ASIDE))
 
     def _make_room(self, size: int) -> None:
-        """Delete damaged files and outcomes of expired jobs, oldest first, until `size` bytes fit. Keeps the others."""
+        """Delete damaged files and outcomes of expired jobs, oldest first, until `size` bytes fit. Keeps the rest."""
         files = [(path, status) for path in self._folder.iterdir() if (status := _status(path))]
         used = sum(status.st_size for _, status in files)
         useless = sorted((status.st_mtime, status.st_size, path) for path, status in files if _useless(path, status))
@@ -268,8 +268,8 @@ def deliver_outcome(
     clock: Callable[[], float],
     send_log: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Write the outcome, with retries while Redis is unreachable. False if the store rejected it, or the worker had to
-    end first.
+    """Write the outcome, with retries while Redis is unreachable. Returns False if the store rejected the outcome, or
+    if the worker had to end first.
 
     Each try first calls `send_log`, to write the rest of the attempt's log. After the first failure, the outcome is
     also stored in the outbox, so that another worker can deliver it if this worker dies.
@@ -281,7 +281,7 @@ def deliver_outcome(
             counted = outcome.write(leases, claim)
         except errors.StoreUnavailable as error:
             event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
-        except redis.RedisError:  # for example without rights: keep the outcome until an operator repairs this
+        except redis.RedisError:  # such as missing rights: keep the outcome until an operator fixes this
             _keep(outcome, claim, outbox)
             raise
         else:
@@ -313,7 +313,7 @@ def _write(entry: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
     claim = entry.claim
     counted = entry.outcome.write(leases, claim)
     if not counted and not leases.knows(claim.job_id):
-        outbox.pass_over(entry.path)  # another store with the same namespace has the job, or this store lost it
+        outbox.pass_over(entry.path)  # another store with this namespace has the job, or this store lost the job
         event("spool-foreign", logging.WARNING, job=claim.job_id, file=entry.path)
         return
     outbox.drop(entry.path)

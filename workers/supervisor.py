@@ -30,7 +30,7 @@ def claim_filter(device: Device, workloads: Mapping[str, contract.Workload]) -> 
     """The filter for claims on `device`. It accepts invalid jobs, so that their attempts report the error."""
 
     def fits(spec: Spec) -> bool:
-        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies arms[0]'s
+        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies it for arms[0]
         return has_all and all(_fits(arm, device, workloads) for arm in spec.arms)
 
     return placement.ClaimFilter(placement.profile(device), fits)
@@ -49,8 +49,8 @@ def _fits(spec: Spec, device: Device, workloads: Mapping[str, contract.Workload]
 _TURN_POLL_S = 0.1  # a poll takes 30 microseconds, on cores that run another worker's benchmark
 _HUNG_POLL_S = 1.0
 _LOOK_AGAIN_S = 5.0  # between checks for queued, claimed or canceled jobs, while another process holds the device
-# How long to pause after an attempt whose device was in use although this worker held its lock. Each further such
-# attempt doubles the pause.
+# The pause after an attempt whose device was in use by another process although this worker held the device's lock.
+# Each further such attempt doubles the pause.
 _LEAST_REST_S, _MOST_REST_S = 5.0, 300.0
 
 
@@ -85,7 +85,7 @@ class Supervisor:
         self._serving = threading.Lock()
         self._hung: Holder | None = None
         self._rest_s, self._rests_until_s = 0.0, -math.inf
-        self._is_claim_unanswered = False  # if so, Redis may have made the claim, and `serve` must claim again
+        self._is_claim_unanswered = False  # if True, Redis may have made the claim, and `serve` must claim again
 
     def serve(self) -> int:
         """Run all waiting jobs that fit this device. Returns their number. Called at each wake-up."""
@@ -113,7 +113,7 @@ class Supervisor:
         """Write the outcomes in this host's outbox, and check whether a hung runner has ended.
 
         Does neither while a job runs here, since both could disturb the benchmark. If the last claim had no response,
-        wakes this worker: Redis may have given it a job, which no other worker would run.
+        wakes this worker, because Redis may have assigned a job to it, and no other worker would run this job.
         """
         if self._serving.acquire(blocking=False):
             try:
@@ -147,7 +147,7 @@ class Supervisor:
         self._context.stop.stop(self._context.clock() + within_s)
 
     def _take_turn(self) -> HeldLocks | None:
-        """Lock the device; wait for the lock while jobs wait. None if no job waits, or if this worker is stopping."""
+        """Lock the device, after a wait if necessary. Returns None if no job waits, or if this worker is stopping."""
         holder: Holder | None = None
         while not self._context.stop.stopping:
             deliver_waiting(self._outbox, self._context.leases)  # an outcome in the outbox may free this device's lease
@@ -172,7 +172,7 @@ class Supervisor:
         return None
 
     def _look_at_device(self, unlike: Holder | None) -> HeldLocks | Holder:
-        """This worker's lock, or the device's holder. While the holder equals `unlike`, waits up to 5 s."""
+        """This worker's lock, or the device's holder. Waits up to 5 s for a holder that differs from `unlike`."""
         until_s = time.monotonic() + (_LOOK_AGAIN_S if unlike else 0)
         while True:
             held = self._turn.take()
@@ -181,7 +181,7 @@ class Supervisor:
             time.sleep(_TURN_POLL_S if self._hung is None else _HUNG_POLL_S)
 
     def _pass_over(self, held_by: Holder) -> str | None:
-        """Record the device's holder in a job that waits for it. Returns the job's queue; None if no job waits."""
+        """Record the device's holder in a job that waits for the device. Returns the job's queue, or None."""
         try:
             return self._context.leases.pass_over(held_by, self._queues, self._taker)
         except StoreUnavailable as error:
@@ -210,7 +210,7 @@ class Supervisor:
         return claim
 
     def _pass_on(self) -> None:
-        """Forward the wake-up: if waiting jobs don't fit this device, wake idle workers that haven't checked them."""
+        """Forward the wake-up: if jobs wait that don't fit this device, wake idle workers that haven't checked them."""
         try:
             queues = self._context.leases.queues_to_notify(self._context.device)
         except StoreUnavailable as error:
@@ -227,11 +227,11 @@ class Supervisor:
             event("wake-failed", logging.WARNING, queue=queue, why=repr(error))
 
     def _see_through(self, claim: leases.Claim) -> bool:
-        """Run the job to its end. False: don't claim again now, because this worker could get the same job at once.
+        """Run the job to its end. Returns False if this worker must not claim now: it could get the same job at once.
 
-        At a shutdown, wakes another worker for the job. A device is busy if a process uses it without its lock. Then
-        maintenance sends the job's wake-up, because a wake-up sent now would come to this worker. This worker pauses,
-        each time longer.
+        At a shutdown, wakes another worker for the job. If the device is busy, because a process uses it without its
+        lock, this worker pauses, each time longer. Then maintenance wakes a worker for the job, because a wake-up sent
+        now would come to this worker.
         """
         context = self._context
         attempt = JobAttempt(claim, context)

@@ -70,10 +70,10 @@ def _taken(name: str) -> str:
 
 
 class Registration:
-    """Publishes the worker's record from a separate thread at each change, and extends its life between changes.
+    """Publishes the worker's record from a separate thread at each change, and extends its expiry between changes.
 
     `device()` returns the current device. `owns_name()` returns whether this machine still has the host's name. If not,
-    the worker is no longer published, and `name_taken` is called once.
+    the record is no longer published, and `name_taken` is called once.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Registration:
         self._changed.set()
 
     def stop(self) -> None:
-        """Remove the device from the list. Returns when Redis has removed it, or when Redis is unreachable."""
+        """Remove the device from the list. Returns once Redis has removed the device, or if Redis is unreachable."""
         self._ended = True
         self._changed.set()
         self._thread.join()
@@ -162,7 +162,7 @@ class Worker:
     def run(self) -> int:
         """Run until a signal or the loss of the device ends the worker. Returns the exit code."""
         on_signals(_leave)
-        # Before the preparation, which takes seconds: an expired lease may be taken at any moment.
+        # Do this before the preparation, which takes seconds: another worker may take over expired leases meanwhile.
         deliver_waiting(
             Outbox(self._settings.spool_dir, self._settings.namespace), Leases(self._client, self._settings)
         )
@@ -242,8 +242,8 @@ class Worker:
         self._end()
 
     def _gone(self, launcher: Launcher) -> str | None:
-        """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and may
-        run on other cores than this process.
+        """The reason why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself,
+        and may run on other cores than this process.
         """
         return None if self._device.driven_as == "cpu" else health_check.device_loss(launcher, self._device)
 
@@ -261,7 +261,7 @@ class Worker:
 
 def _check_store(client: redis.Redis, settings: Settings) -> None:
     try:
-        # Only the API checks how often Redis syncs: a worker's Redis user may not read the configuration.
+        # Only the API checks how often Redis syncs: a worker's Redis user may lack the right to read that setting.
         for fault in check_server(client, settings, with_syncing=False):
             event("store-complaint", logging.WARNING, what=fault.detail)
     except errors.StoreUnavailable as error:
@@ -287,7 +287,7 @@ def _leave(number: signal.Signals) -> None:
 def _keep_off(device: Device, settings: Settings) -> None:
     """Keep this process off the cores that it measures on.
 
-    This moves all existing threads, including those that OpenBLAS starts on import. New threads inherit the cores.
+    This moves all existing threads, including threads that OpenBLAS starts on import. New threads inherit the cores.
     """
     reserved = cpu.reserved_cores(settings)
     if not reserved or device.driven_as != "cpu":

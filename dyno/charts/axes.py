@@ -1,7 +1,7 @@
 """Axes with their ticks, intervals, marks of verdicts, and legends.
 
-A prediction may be much wider than the measured figures. So the measured figures determine the axis. Bounds of
-intervals extend it only if they are near; `draw_interval` ends other intervals at the edge, with an arrow.
+A prediction may be much wider than the measured figures, so the measured figures determine the range of the axis. Near
+bounds of intervals extend the range. `draw_interval` ends other intervals at the edge, with an arrow.
 """
 
 import math
@@ -19,9 +19,9 @@ EDGE = 12.0  # room right of a plot, for labels that reach beyond its axis
 TOP = 34.0  # room above a plot, for the title of its vertical axis
 LOG_FROM = 20.0  # use a logarithmic axis from this ratio of largest to smallest value
 ARROWS = "Arrow: the interval goes on beyond the axis."
-_NEAR = 0.25  # share of the largest value: how far beyond the values a bound may lie and still extend the axis
+_NEAR = 0.25  # share of the largest value: a bound extends the axis if it is at most this far beyond the values
 _NEAR_FACTOR = 2.0  # the same limit on a logarithmic axis, as a factor
-_BEYOND = 0.15  # share of the axis: room for intervals that don't fit
+_BEYOND = 0.15  # share of the axis: room for the part of an interval that is drawn beyond the values
 _MARGIN = 0.05
 _GAP = 10.0  # least gap between two labels
 _RATIOS_ABOVE = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0)
@@ -46,7 +46,7 @@ _Ticks = Callable[[float, float, int, float, str, bool], Sequence[Tick]]
 
 @dataclass(frozen=True)
 class Axis:
-    """Places values from `low` to `high` between the coordinates `start` and `end`, other values at the nearer end."""
+    """Places values from `low` to `high` between the coordinates `start` and `end`; others go to the nearer end."""
 
     low: float
     high: float
@@ -82,7 +82,7 @@ def axis_of(
 ) -> Axis:
     """An axis that contains all `values`, and those `bounds` that are near the values.
 
-    `from_zero`: for bars; start at zero, and end at a round value. `log`: None means logarithmic if the values are
+    `from_zero`: start at zero, and end at a round value; for bars. `log`: None means logarithmic if the values are
     positive and far apart. `whole`: ticks at whole numbers only. For a vertical axis, `start` is the bottom.
     """
     if log is None:
@@ -140,7 +140,7 @@ def _labelled(axis: Axis, name: str, unit: str, ticks: _Ticks, *, whole: bool = 
     """The axis with as many ticks as fit, and with a title that includes the unit if the labels don't."""
     factor, shown = scaled_unit(max(abs(axis.low), abs(axis.high)), unit)
     if axis.log and shown != unit:
-        factor, shown = 1.0, ""  # labels of different decades have different prefixes, so each has the unit
+        factor, shown = 1.0, ""  # labels of different decades differ in their prefixes, so each has the unit
     chosen: Sequence[Tick] = ()
     for most in (10, 8, 7, 6, 5, 4, 3, 2, 1):
         chosen = ticks(axis.low, axis.high, most, factor, unit, whole)
@@ -173,7 +173,7 @@ def _linear_ticks(low: float, high: float, most: int, factor: float, _: str, who
 
 
 def _log_ticks(low: float, high: float, most: int, _: float, unit: str, whole: bool) -> Sequence[Tick]:
-    """Ticks at powers of ten; if there is room, also at 2 and 5 times, or at 3 times, each power."""
+    """Ticks at powers of ten; if there is room, also at 2 and 5 times each power, or at 3 times each power."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for digits in ((1, 2, 5), (1, 3), (1,)):
         values = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
@@ -184,7 +184,7 @@ def _log_ticks(low: float, high: float, most: int, _: float, unit: str, whole: b
 
 
 def _label(value: float, unit: str) -> str:
-    """The label of a tick on a logarithmic axis. A unit without prefixes stands in the title instead."""
+    """The label of a tick on a logarithmic axis. A unit without prefixes is in the axis title instead."""
     if scaled_unit(1e6, unit)[1] == unit:
         return f"{value:,.6g}"
     return format_quantity(value, unit)
@@ -195,7 +195,7 @@ def _thinned(values: Sequence[float], most: int) -> Sequence[float]:
 
 
 def axis_of_numbers(values: Sequence[float], start: float, end: float, name: str) -> Axis:
-    """The axis of a varying param: logarithmic for values far apart and for powers of two, which are then the ticks."""
+    """The axis of a varying param: logarithmic for values far apart, and for powers of two, which become the ticks."""
     distinct = sorted(set(values))
     if distinct[0] > 0 and len(distinct) > 1 and all(math.log2(value).is_integer() for value in distinct):
         margin = (distinct[-1] / distinct[0]) ** _MARGIN
@@ -236,7 +236,7 @@ def axis_of_times(times: Sequence[datetime], start: float, end: float) -> Axis:
 
 
 def _times(axis: Axis, step: int) -> Iterator[Tick]:
-    """Ticks at round moments. In a row of hours, midnight is labelled with its date."""
+    """Ticks at round moments. If the labels are times of day, midnight has its date as the label."""
     form = "%H:%M:%S" if step < _MINUTE else "%H:%M" if step < _DAY else "%Y-%m-%d"
     for number in range(math.ceil(axis.low / step), math.floor(axis.high / step) + 1):
         moment = number * step
@@ -248,7 +248,7 @@ def _utc(seconds: float) -> datetime:
 
 
 def draw_across(canvas: Canvas, axis: Axis, y: float) -> float:
-    """Draw a horizontal axis with its title below `y`. Returns the y of their lower end."""
+    """Draw a horizontal axis, with its title, below `y`. Returns the y of the title's lower end."""
     canvas.add(Stroke([[(axis.start, y), (axis.end, y)]], "faint"))
     for tick in axis.ticks:
         x = axis.place(tick.value)
@@ -298,7 +298,7 @@ def draw_interval(
     opacity: float = 1.0,
     title: str = "",
 ) -> bool:
-    """Draw the interval along the axis, at `across`. Returns whether it ends beyond the axis, which an arrow shows."""
+    """Draw the interval along the axis, at `across`. Draws an arrow, and returns True, if it ends beyond the axis."""
     upright = axis.end < axis.start
 
     def point(along: float, beside: float = 0.0) -> Point:

@@ -1,7 +1,7 @@
 """Pictures as lists of shapes, written as SVG for pages and files, and as PNG.
 
-A picture is drawn again for each of its widths, so that its text keeps its size and its axes have the labels that fit.
-A page contains all widths, and its style sheet shows the picture with the suitable width. Shapes name colours of
+A picture is drawn separately for each width, so that text keeps its size and axes have as many labels as fit. A page
+contains all widths of a picture, and its style sheet shows the width that suits the screen. Shapes name colours of
 `PALETTE`. Pages define these colours as variables of the style sheet; files contain the colours.
 """
 
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-# Colours for light and for dark paper: Okabe and Ito's hues, darkened or lightened for text and lines on that paper.
+# Colours for light and dark backgrounds: Okabe and Ito's hues, darkened or lightened for text and lines on these.
 PALETTE: Mapping[str, tuple[str, str]] = {
     "ink": ("#1b1f24", "#e6e9ec"),
     "faint": ("#59636e", "#a1abb5"),
@@ -34,7 +34,7 @@ _PADDING = 12.0  # around a picture in a file
 TEXT = 12.0  # pixels
 LINE_HEIGHT = 18.0
 _HEADING = 15.0
-_PNG_DENSITY, _FINER = 2, 2  # pixels of a PNG per unit, and the factor by which it is drawn finer and then reduced
+_PNG_DENSITY, _FINER = 2, 2  # pixels of a PNG per unit, and the supersampling factor
 _NARROW, _WIDE = frozenset("fijlrtI.,:;|'!()[]{}/- "), frozenset("mwMW%@…—×±→")
 _SUBSTITUTES = str.maketrans({"µ": "u", "×": "x", "±": "+-", "–": "-", "…": "...", "→": "to"})
 
@@ -142,7 +142,7 @@ def _moved(shape: Shape, right: float, down: float) -> Shape:
 
 
 class Canvas:
-    """Collects the shapes of a picture of one width. The function that draws sets `height`.
+    """Collects the shapes of a picture of one width. The drawing function sets `height`.
 
     Titles of shapes are tooltips. A narrow canvas leaves them out, because narrow screens have no pointer.
     """
@@ -227,7 +227,7 @@ class Picture:
         return f"{''.join(parts)}</svg>"
 
     def png(self) -> bytes:
-        """The picture in light colours, at twice its size. Needs Pillow."""
+        """The picture in light colours, at twice the size of the SVG. Needs Pillow."""
         return _raster(*self._file())
 
     def _file(self) -> tuple[Canvas, list[Label]]:
@@ -300,7 +300,7 @@ def _element(shape: Stroke | Area | Dots, colour: Callable[[str], str]) -> tuple
         filled = {"fill": paint} | ({"fill-opacity": opacity} if opacity else {})
         return "circle", {"cx": _short(x), "cy": _short(y), "r": f"{shape.radius:g}", **filled}
     drawn = {"fill": "none", "stroke": paint} | ({"stroke-opacity": opacity} if opacity else {})
-    if isinstance(shape, Dots):  # lines of length 0 with round ends take a tenth of the bytes of circles
+    if isinstance(shape, Dots):  # lines of length 0 with round ends; circles take ten times as many bytes
         path = "".join(f"M{_short(x)} {_short(y)}h0" for x, y in shape.centres)
         return "path", {"d": path, **drawn, "stroke-width": f"{2 * shape.radius:g}", "stroke-linecap": "round"}
     dash = {"stroke-dasharray": " ".join(f"{part:g}" for part in shape.dash)} if shape.dash else {}
@@ -367,7 +367,7 @@ def font(size: int) -> Any:
 
 
 def _mixed(colour: str, opacity: float) -> tuple[int, ...]:
-    """The light colour, mixed with the colour of the paper by its opacity."""
+    """The light colour, mixed with the background's colour according to `opacity`."""
     paint, paper = (_channels(PALETTE[name][0]) for name in (colour, "paper"))
     return tuple(round(opacity * a + (1 - opacity) * b) for a, b in zip(paint, paper, strict=True))
 

@@ -104,7 +104,7 @@ def _dots(
 def samples(taken: Sequence[RunSamples], runs: Sequence[RunSummary] = ()) -> Picture | None:
     """Each sample's time in the order in which it was taken, run after run; warm-up is faint.
 
-    Below each run are its clock and temperature, if there is room for those of all `runs`.
+    Below each run are its clock and temperature, if there is room for these figures of all `runs`.
     """
     if sum(len(run.warmup) + len(run.samples) for run in taken) < 2:
         return None
@@ -144,7 +144,7 @@ def _draw_samples(canvas: Canvas, taken: Sequence[RunSamples], runs: Sequence[Ru
 def _draw_sections(
     canvas: Canvas, along: Axis, run_of: Sequence[int], bottom: float, runs: Sequence[RunSummary]
 ) -> float:
-    """Separate and name the runs. Write their conditions if all fit. Returns the y of the texts' lower end."""
+    """Separate and name the runs. Write all runs' conditions if they fit. Returns the y of the texts' lower end."""
     starts = [index for index, run in enumerate(run_of) if index == 0 or run != run_of[index - 1]]
     places = [along.place(index) for index in (*starts, len(run_of))]
     canvas.add(Stroke([[(x, TOP - 6), (x, bottom + 4)] for x in places], "line"))
@@ -250,7 +250,7 @@ _LINES: Mapping[str, Style] = {
 
 
 def _curves(epochs: Sequence[Epoch], figure: str) -> Mapping[str, _Curve]:
-    """A curve for each kind of data that has the figure."""
+    """A curve for each kind of data for which the epochs have this figure."""
     names = {"training data": figure, "held-out data": f"validation_{figure}"}
     known = {
         kind: [(e.index + 1.0, value) for e in epochs if (value := getattr(e, name)) is not None]

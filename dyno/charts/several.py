@@ -33,7 +33,7 @@ from dyno.models.history import HistoryPoint, ResultSeries
 
 @dataclass(frozen=True)
 class Bar:
-    """A named figure with its interval and the figures of its runs. `text`: beside the name, for example a verdict."""
+    """A named figure with its interval and the figures of its runs. `text` follows the name, for example a verdict."""
 
     name: str
     value: float | None
@@ -118,7 +118,7 @@ def _name_row(canvas: Canvas, y: float, row: Bar) -> float:
 
 
 def _draw_bar(canvas: Canvas, along: Axis, row: Bar, y: float, unit: str) -> bool:
-    """Draw the bar below `y`, 14 pixels high. Returns whether its interval ends beyond the axis."""
+    """Draw the bar, 14 pixels high, below `y`. Returns whether the bar's interval ends beyond the axis."""
     assert row.value is not None, "checked by who draws the rows"
     start, end = sorted((along.place(0.0), along.place(row.value)))
     title = f"{row.name}: {format_quantity(row.value, unit)}"
@@ -200,7 +200,7 @@ def _draw_ratios(canvas: Canvas, rows: Sequence[Bar], margin: float, name: str) 
 
 
 def trend(series: ResultSeries, job: str) -> Picture | None:
-    """The results of a series as a line that fits into a row of a table; the dot is the result of `job`."""
+    """The results of a series as a small line for a row of a table. The dot marks the result of `job`."""
     values = [_value(point) for point in series.points]
     if len(values) < 2:
         return None
@@ -219,9 +219,9 @@ def trend(series: ResultSeries, job: str) -> Picture | None:
 
 
 def history(series: ResultSeries, lines: Mapping[str, float]) -> Picture | None:
-    """The points of a series over time with their intervals: verdicts as marks, changes and new software as rules.
+    """The points of a series over time with their intervals. Vertical lines mark changes and new software.
 
-    `lines`: values of baselines by name, drawn as horizontal lines. Each is the value of a point.
+    `lines`: values of baselines by name, drawn as horizontal lines. Each value is the value of a point.
     """
     if len(series.points) < 2:
         return None
@@ -234,7 +234,7 @@ def _value(point: HistoryPoint) -> float:
 
 
 def _bounds(point: HistoryPoint) -> tuple[float, float] | None:
-    """The point's interval, adjusted to one clock as the value is."""
+    """The point's interval, adjusted to one clock like the point's value."""
     bounds, share = both(point.low, point.high), _value(point) / point.value if point.value else 1.0
     return (bounds[0] * share, bounds[1] * share) if bounds else None
 
@@ -270,7 +270,7 @@ def _draw_history(canvas: Canvas, series: ResultSeries, lines: Mapping[str, floa
 def _draw_rules(
     canvas: Canvas, along: Axis, rules: Sequence[tuple[float, str, str]], ends: tuple[float, float]
 ) -> None:
-    """Draw vertical rules. Write their texts above them if there is room."""
+    """Draw vertical lines. Write the text of each line above it if there is room."""
     (top, bottom), texts = ends, list[tuple[float, str, Colour]]()
     for moment, text, title in rules:
         x, colour = along.place(moment), _colour_of(text)

@@ -57,7 +57,7 @@ def kind_for(sweep: Sweep) -> Kind:
 
 
 def cannot_draw(kind: Kind, sweep: Sweep) -> str | None:
-    """Why the axes don't allow this kind of picture; None if they allow it."""
+    """The reason why the axes don't allow this kind of picture; None if they allow this kind."""
     axes = varying(sweep)
     if kind == "heatmap" and len(axes) != 2:
         return f"a heat map needs two axes with several values; this sweep has {len(axes)}"
@@ -119,7 +119,7 @@ def _label(axis: str) -> str:
 
 
 def _draw_curves(canvas: Canvas, sweep: Sweep) -> None:
-    """Draw the metric over the numeric axis with the most values, with a line for each combination of other values."""
+    """Draw the metric over the numeric axis with the most values; each combination of other values is one line."""
     axes = varying(sweep)
     over = max((name for name in axes if is_numeric(axes[name])), key=lambda name: len(axes[name]))
     series = _series(sweep, over)
@@ -207,9 +207,9 @@ def _draw_line(
 
 
 def _draw_heat_map(canvas: Canvas, sweep: Sweep) -> None:
-    """Draw a cell for each pair of values, with its figure and the mark of its verdict; empty without a result.
+    """Draw a cell for each pair of values, with the figure and the mark of the verdict. Empty for a missing result.
 
-    If several points of a list fall into one cell, the cell shows the last of them.
+    If several points have the values of one cell, the cell shows the last of these points.
     """
     (across, columns), (down, lines) = varying(sweep).items()
     cells = {(_text(point, across), _text(point, down)): point for point in sweep.points}
@@ -263,7 +263,7 @@ def _text(point: SweepPoint, axis: str) -> str | None:
 
 
 def _bars(sweep: Sweep) -> Picture:
-    """Bars of each point's speed-up over its base, which is 1; without a base, bars of the metric."""
+    """A bar for each point: its speed-up over its base, which has the value 1; without a base, its metric."""
     rows = [_row(sweep, point) for point in sweep.points]
     if sweep.base is None:
         return bars(_title(sweep), rows, _metric(sweep), _unit(sweep), notes=_notes(sweep))

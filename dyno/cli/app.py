@@ -154,7 +154,7 @@ def _exit_codes() -> Iterator[None]:
 def refusal_code(problem: Mapping[str, Any]) -> int:
     """USAGE if the command line itself is wrong (a value out of range), else REFUSED (an unknown job, for example)."""
     code, fields = str(problem.get("code")), [str(error.get("pointer")) for error in problem.get("errors") or []]
-    is_invalid = code.startswith("invalid-") and code != "invalid-import"  # refers to lines in a file
+    is_invalid = code.startswith("invalid-") and code != "invalid-import"  # its fields are lines of a file
     is_usage = is_invalid and not any(field.startswith(_OF_THE_SERVICE) for field in fields)
     return USAGE if is_usage or code == "workload-not-found" else CommandExit.REFUSED
 

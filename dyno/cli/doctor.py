@@ -19,7 +19,7 @@ from dyno.formatting import format_quantity
 from dyno.models.job import Stored
 from dyno.settings import Settings, load_settings
 
-CLOCKS_APART_S = 30.0  # signatures and TLS tolerate minutes, but sorting events of two hosts needs smaller differences
+CLOCKS_APART_S = 30.0  # signatures and TLS tolerate minutes, but events of two hosts would be sorted wrongly
 LEAST_FREE_BYTES = 2**30
 
 

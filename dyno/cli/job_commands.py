@@ -61,8 +61,8 @@ def submit_once(
 ) -> T:
     """Call `ask`, which queues a job or a sweep, under a new `idempotency_key`.
 
-    On Ctrl-C, the service may have queued the job or sweep already. Then calls `ask` again with the same key, which
-    returns the same job or sweep. Calls `interrupted` with its id, and prints the sentence that `interrupted` returns.
+    On Ctrl-C, the service may have queued the job or sweep already. Then this calls `ask` again with the same key, to
+    get the same job or sweep, calls `interrupted` with its id, and prints the sentence that `interrupted` returns.
     """
     under_one_key = partial(ask, idempotency_key=new_ulid())
     try:
@@ -90,7 +90,7 @@ def wait_for_result(client: Client, job_id: str, show: cli.Show) -> Result:
 
 
 def _at(url: str) -> str:
-    """The option with which another command calls the same service."""
+    """The option that makes another command call the same service."""
     return "" if url == DEFAULT_URL else f" --url {url}"
 
 
@@ -191,7 +191,7 @@ def result(client: Client, show: cli.Show, job_id: JobId, require: Require = Non
 
 def _print_job_result(show: cli.Show, answer: Result, url: str, require: Verdict | None, verbose: bool) -> None:
     """Print the result. Exit code 1 if the verdict is lower than required, 5 if the job fails its baseline, 6 if the
-    two can't be compared.
+    job and the baseline can't be compared.
     """
     more = f"dyno result {answer.job} --verbose{_at(url)}"
     show(answer, partial(render.result, more=None if verbose else more))
@@ -360,8 +360,8 @@ def compare(
 ) -> None:
     """Compare results that have the same metric, or run two specs in turns and compare them.
 
-    Exit code 5 if any is SLOWER than the base, 6 if any is untrusted. A spec is the body of POST /v1/jobs, as a JSON
-    file. Ctrl-C cancels the job that runs them.
+    Exit code 5 if a result is SLOWER than the base, 6 if a result is untrusted. A spec is a JSON file with the body of
+    POST /v1/jobs. Ctrl-C cancels the job that runs the specs.
     """
     names = [first, *others]
     job_ids = [name for name in names if _JOB.fullmatch(name)]

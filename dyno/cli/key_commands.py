@@ -63,7 +63,7 @@ def create(
     ] = None,
     data_dir: DataDir = up.DEFAULT_DATA_DIR,
 ) -> None:
-    """Create a key and print its secret, this once. Once there is a key, requests to the service need one."""
+    """Create a key and print its secret, which is never shown again. Requests to the service then need a key."""
     try:
         limits = Limits(
             queued_jobs=queued_jobs,

@@ -84,7 +84,7 @@ class Listing(Generic[T]):
 
 
 def listing(*headings: str) -> Callable[[Callable[[T], Cells]], Listing[T]]:
-    """Make a Listing of a function that returns the cells of an item."""
+    """A decorator that turns a function into a Listing. The function returns the cells of an item."""
     return lambda cells: Listing(headings, cells)
 
 

@@ -21,7 +21,7 @@ from dyno.settings import WrongSettings
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """For a spec that can't run here, exit with the code for wrong usage, as when a service refuses the spec."""
+    """If a spec can't run here, exit with the code for wrong usage, as if a service had refused the spec."""
     try:
         yield
     except (InvalidSpec, UnknownWorkload) as wrong:

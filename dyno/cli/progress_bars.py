@@ -19,13 +19,13 @@ class _Live:
         self._named, self._last = set[str](), object()
 
     def name(self, thing: object) -> None:
-        """Print `thing`, but only at the first call with it."""
+        """Print `thing` if its text hasn't been printed before."""
         if thing is not None and (text := str(thing)) not in self._named:
             self._named.add(text)
             self._print(text)
 
     def show(self, line: str, description: str, completed: float, step: object = None) -> None:
-        """Update the bar. Without a bar, print the line if its step has changed; by default, the line is the step."""
+        """Update the bar. Without a bar, print the line if `step` (by default the line itself) has changed."""
         if self._bars is not None and self._bar is not None:
             self._bars.update(self._bar, description=description, completed=completed)
         elif (step or line) != self._last:
@@ -69,8 +69,8 @@ def live_runs(console: Console) -> Iterator[Callable[[JobProgress], None]]:
 
 @contextmanager
 def sweep_progress(console: Console) -> Iterator[Callable[[Sweep, Holder | None], None]]:
-    """A callback for each state of a sweep and for the process that holds its device. Without a bar, it prints a line
-    when a job ends.
+    """A callback to call with each state of a sweep, and with the process that holds its device. Without a bar, it
+    prints a line when a job ends.
     """
     with _live(console) as live:
 
@@ -83,7 +83,7 @@ def sweep_progress(console: Console) -> Iterator[Callable[[Sweep, Holder | None]
 
 
 def _where(job: Job, *, detail: bool = True) -> str:
-    """The state of a job. `detail`: include figures that change too often for a printed line, such as the time left."""
+    """The state of a job. `detail`: add figures that change too often for printed lines, such as the time left."""
     now, queue = job.progress, job.queue
     if job.status == "queued":
         held_by = f": {queue.held_by}" if queue.held_by and not detail else ""

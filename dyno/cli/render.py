@@ -22,7 +22,7 @@ _COLOURS = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}
 
 
 def result(console: Console, answer: Result, more: str | None = None) -> None:
-    """Print a result. With `more`, the command that prints the whole result: only headline, verdict and what to do."""
+    """Print a whole result, or, if `more` names a command for that, only its headline, verdict and what to do."""
     if more is None:
         return _whole_result(console, answer)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
@@ -53,7 +53,7 @@ def _listing(console: Console, answer: Result) -> None:
 
 
 def reasons(answer: Result) -> str:
-    """Why the verdict isn't higher."""
+    """The reasons why the verdict isn't higher."""
     codes = [raised.code for raised in answer.warnings if raised.severity in "AB"]
     return ", ".join(codes + [f"{code} unchecked" for code in answer.unchecked] + _too_few_runs(answer))
 
@@ -135,7 +135,7 @@ def _budget_line(budget: BudgetUse) -> str:
 
 
 def _baseline_outcome(console: Console, outcome: BaselineOutcome) -> None:
-    """Print the ratio and the outcome, the reason of an inconclusive outcome, and other differences."""
+    """Print the ratio and the outcome, the reason for an inconclusive outcome, and other differences."""
     bounds = "" if outcome.low is None or outcome.high is None else f" ({outcome.low:.4g} to {outcome.high:.4g})"
     measured = outcome.ratio_as_measured
     plain = f", {measured:.4g} as measured" if measured is not None and measured != outcome.ratio else ""
@@ -169,7 +169,7 @@ def comparison(console: Console, answer: Comparison) -> None:
 
 
 def _plain(value: JsonValue) -> str:
-    """A differing value, as JSON, but strings without quotes, and "–" for a missing value."""
+    """A value that differs, as JSON, but with strings unquoted, and with "–" for a missing value."""
     return "–" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
@@ -223,14 +223,14 @@ def _metric_cells(metric: Metric) -> tuple[str, ...]:
 
 
 def _half_width(metric: Metric) -> str | None:
-    """The upper half of the interval, such as `±0.9%`: the lower half may be truncated at zero."""
+    """The upper half of the interval, such as `±0.9%`, because the lower half may be truncated at zero."""
     if metric.low is None or metric.high is None or not metric.value:
         return None
     return f"±{(metric.high - metric.value) / abs(metric.value):.1%}"
 
 
 def _repeat_line(answer: Result) -> str | None:
-    """The prediction for the headline metric; the JSON has those of other metrics."""
+    """The prediction for the headline metric; the JSON has the predictions for other metrics."""
     metric = next((candidate for candidate in answer.metrics if candidate.repeat or candidate.repeat_reason), None)
     if metric is None or metric.repeat is None:
         return None if metric is None else f"next {metric.name}: {metric.repeat_reason}"
@@ -286,7 +286,7 @@ def _accuracy_line(training: Training) -> str:
 
 
 def _to_accuracy(training: Training) -> str | None:
-    """The epochs and the time that the trials took to reach the target accuracy, if the spec has a target."""
+    """The epochs and the time in which the trials reached the target accuracy, if the spec has a target."""
     if training.target_accuracy is None:
         return None
     needed = [

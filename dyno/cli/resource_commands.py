@@ -90,7 +90,7 @@ def save_schedule(
     baseline: Annotated[str | None, typer.Option(help=_BASELINE)] = None,
     baseline_allow: BaselineAllow = None,
 ) -> None:
-    """Save a job to submit at given times, with the options of `dyno run`. Replaces an earlier schedule of the name.
+    """Save a job to submit at given times, with the options of `dyno run`. Replaces a schedule of the same name.
 
     dyno schedule save nightly "0 3 * * *" mnist_cnn --time-zone Europe/Zurich --device gpu --batch-size 256
     """
@@ -102,7 +102,7 @@ def save_schedule(
 
 @cli.command(schedule_group, "show")
 def show_schedule(client: Client, show: cli.Show, name: ScheduleName) -> None:
-    """Print a schedule's next times, its last firings, and the times that it missed."""
+    """Print a schedule's next times, its last firings, and the times at which it didn't fire."""
     show(client.schedule(name), listings.schedule)
 
 

@@ -93,7 +93,7 @@ def _show_history(console: Console, answer: History, metric: str | None) -> None
 
 
 def _varying(series: ResultSeries, every: Sequence[ResultSeries]) -> str:
-    """The params that differ between the series of this workload, such as `n 128, repeats 10`."""
+    """The params of `series` that differ from other series of its workload, such as `n 128, repeats 10`."""
     params_of_all = [other.params for other in every if other.workload == series.workload]
     differ = [
         name for name, value in series.params.items() if any(params.get(name) != value for params in params_of_all)
@@ -284,7 +284,7 @@ def _save_samples(runs: list[RunSamples], out: Path, format: ExportFormat) -> in
 
 
 def _save_lines(lines: Iterable[str], out: Path) -> int:
-    """Save the lines, and return their number. An existing file is replaced only after all lines were written."""
+    """Save the lines, and return their number. An existing file is replaced only once all lines are written."""
     new, count = out.with_name(f".{out.name}.new"), 0
     try:
         with new.open("w", encoding="utf-8", newline="\n") as file:
@@ -305,7 +305,7 @@ def import_results(
 ) -> None:
     """Import results that another Dyno exported as JSON lines. Repeating it changes nothing.
 
-    The service imports 100 lines at a time, all or none. If it refuses a line, earlier hundreds stay imported.
+    The service imports 100 lines at a time, all or none. If it refuses a line, the lines imported before stay.
     """
     reports = list[ImportReport]()
     with file.open(encoding="utf-8", newline="\n") as lines:

@@ -1,7 +1,7 @@
 """Options that describe a job, the parsing of their values, and shell completion of workloads, params and job ids.
 
-Names of workloads come from this machine, so completion needs no service. Ids come from the service if it responds
-within a second. A shell shows no errors: after a failure nothing is completed.
+Names of workloads come from this machine, so completing them needs no service. Job ids come from the service if it
+responds within a second. A shell can't show errors during completion, so after a failure it completes nothing.
 """
 
 import json
@@ -53,7 +53,7 @@ def _registry() -> dict[str, contract.Workload]:
 
 
 class WorkloadCommand(TyperCommand):
-    """A command whose help and completion include the params of the workload in its arguments. Calls no service."""
+    """A command whose help and completion include the params of the workload that is given. Calls no service."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_WORDS] = tuple(args)  # Typer prints help before it parses the arguments
@@ -147,7 +147,7 @@ def parse_value(text: str, schema: dict[str, Any] | None = None) -> JsonValue:
 
 
 def finite_json(value: T, text: str) -> T:
-    """`value`, parsed from `text`. Raises BadParameter if JSON can't contain it: Python also parses NaN and 1e999."""
+    """`value`, parsed from `text`. Raises BadParameter for NaN and 1e999, which Python parses but JSON can't hold."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError as error:

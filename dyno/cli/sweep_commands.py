@@ -173,7 +173,7 @@ def _param_axes(
 
 
 def _spec(single: Mapping[str, JsonValue], measure: dict[str, JsonValue], labels: list[str] | None) -> dict[str, Any]:
-    """The given fields of the spec that don't vary."""
+    """The fields of the spec that are given and don't vary."""
     given = {**single, "measure": measure or None, "labels": {**parse_pairs(labels)} or None}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -181,7 +181,7 @@ def _spec(single: Mapping[str, JsonValue], measure: dict[str, JsonValue], labels
 def _request(
     spec: dict[str, Any], axes: Mapping[str, list[JsonValue]], more: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """The body of POST /v1/sweeps. An axis with one value is part of the spec, unless there is no other axis."""
+    """The body of POST /v1/sweeps. An axis with one value becomes part of the spec, unless there is no other axis."""
     several = {axis: values for axis, values in axes.items() if len(values) > 1 or (axis, values) == _SEARCH}
     grid = several or ({} if more["preset"] else dict(axes))
     params: dict[str, JsonValue] = {}
@@ -217,7 +217,7 @@ def _follow(client: Client, sweep_id: str, metric: str | None, show: cli.Show) -
 
 
 def _held_by(client: Client, now: Sweep) -> Holder | None:
-    """Find the first point that waits for a device in use. Returns the process of another Dyno that uses the device."""
+    """Find the first point that waits for a busy device. Returns the process of another Dyno that uses this device."""
     waiting = [point for point in now.points if point.status == Status.QUEUED and point.status_reason == DEVICE_BUSY]
     return client.job(waiting[0].job).queue.held_by if waiting else None
 

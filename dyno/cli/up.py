@@ -45,11 +45,11 @@ def run_stack(
 ) -> Iterator[tuple[Stack, str]]:
     """Start all processes, yield them and the API's URL, and stop all processes at the end of the block.
 
-    Starts a worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, … Port 0
-    means a free port. Without `data_dir`, Dyno keeps no data. If `DYNO_REDIS_URL` is set, Dyno uses that server and
-    starts none. All processes except runners use the reserved cores, if there are any. Raises WrongSettings before it
-    starts a process, for example if the port is taken, `data_dir` isn't writable, or the settings turn on TLS (`up` and
-    `demo` call the API over plain HTTP).
+    Starts a worker for each of `devices`, and a worker for each of `emulated`, such as "tpu:8". The ids of emulated
+    devices are tpu:0, tpu:1, … Port 0 means a free port. Without `data_dir`, Dyno keeps no data. If `DYNO_REDIS_URL` is
+    set, Dyno uses that server and starts none. All processes except runners use the reserved cores, if there are any.
+    Raises WrongSettings before it starts a process, for example if the port is taken, `data_dir` isn't writable, or the
+    settings turn on TLS (`up` and `demo` call the API over plain HTTP).
     """
     check_installed()
     settings = load_settings()
@@ -99,8 +99,8 @@ def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
 
 
 def reserve(settings: Settings, devices: Sequence[str], allowed: Collection[int]) -> set[int]:
-    """The cores of `allowed` for the API, Redis and workers' own threads: DYNO_RESERVED_CORES, else one core if
-    there are four or more. Never a core that one of `devices` names.
+    """The cores of `allowed` for the API, Redis and workers' own threads: DYNO_RESERVED_CORES, else one core if four or
+    more are allowed, but none that one of `devices` names.
 
     Raises WrongSettings for a core that isn't allowed.
     """
@@ -127,7 +127,7 @@ def _named_cores(device: str) -> list[int]:
 
 @contextmanager
 def _bound(cores: Collection[int], say: Callable[[str], None]) -> Iterator[None]:
-    """Bind this thread to `cores`, if there are any. Processes that it starts inherit this."""
+    """Bind this thread to `cores`, if there are any. Processes that the thread starts inherit the binding."""
     before = os.sched_getaffinity(0)
     if cores:
         os.sched_setaffinity(0, cores)
@@ -139,7 +139,7 @@ def _bound(cores: Collection[int], say: Callable[[str], None]) -> Iterator[None]
 
 
 def api_url(host: str, port: int) -> str:
-    """The API's URL. It has an IPv6 address in brackets."""
+    """The API's URL. An IPv6 address is in brackets."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -203,7 +203,7 @@ def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
 
 
 def _devices(client: Client, expected: int) -> int:
-    """The number of devices; 0 while the store is away, and `expected` if listing devices needs a key."""
+    """The number of devices; 0 while the store is unreachable, `expected` if the list of devices needs a key."""
     try:
         return len(client.devices())
     except Refused as error:
@@ -222,7 +222,7 @@ MATMUL: dict[str, JsonValue] = {
 # A short run on the digits that Dyno ships with: 8,000 for training.
 MNIST: dict[str, JsonValue] = {
     "workload": "mnist_cnn",
-    "params": {"epochs": 3, "batch_size": 256, "jit_compile": False},  # letting Dyno choose by a measurement takes 5 s
+    "params": {"epochs": 3, "batch_size": 256, "jit_compile": False},  # the default measures both values for 5 s
     "device": "cpu",
     "measure": {"budget_s": 10},
     "labels": {"from": "demo"},
@@ -230,7 +230,7 @@ MNIST: dict[str, JsonValue] = {
 
 
 def show_while_alive(stack: Stack, show: Callable[[Job], None], job: Job) -> None:
-    """Show the job, or raise if a process died: the demo doesn't restart processes, so the job would wait forever."""
+    """Show the job. Raises if a process died: the demo doesn't restart processes, so the job would wait forever."""
     if (part := stack.dead()) is not None:
         raise errors.ServerUnavailable(f"{part.name} has ended")
     show(job)

@@ -102,18 +102,18 @@ class ClientCalls(Exchange):
     async def run(
         self, spec: AnySpec, progress: OnProgress | None = None, *, idempotency_key: str | None = None
     ) -> Result:
-        """Submit a job, wait for it, and read its result. Raises JobNotSucceeded if it has none."""
+        """Submit a job, wait for it, and read its result. Raises JobNotSucceeded if the job has no result."""
         job = await self._post(Job, "/v1/jobs", json=spec_document(spec), **once(idempotency_key))
         return await self._outcome(job, progress)
 
     @call
     async def outcome(self, job_id: str, progress: OnProgress | None = None) -> Result:
-        """Wait for a job and read its result. Raises JobNotSucceeded if it has none."""
+        """Wait for a job and read its result. Raises JobNotSucceeded if the job has no result."""
         return await self._outcome(await self._current(job_id), progress)
 
     @call
     async def cancel(self, job_id: str) -> Job:
-        """Cancel a queued job at once, or a running job within 5 s. Raises Refused: `job-finished` if it is done."""
+        """Cancel a queued job at once, or a running job within 5 s. Raises Refused: `job-finished` for a done job."""
         return await self._post(Job, "/v1/jobs/{}/cancel", job_id)
 
     @call
@@ -179,7 +179,7 @@ class ClientCalls(Exchange):
 
     @call
     async def download(self, job_id: str, artifact: Artifact, to: Path) -> None:
-        """Download an artifact to the file `to`. Raises DownloadDamaged if its SHA-256 isn't the listed one."""
+        """Download an artifact to the file `to`. Raises DownloadDamaged if its SHA-256 isn't `artifact.sha256`."""
         file = request("GET", check_status, "/v1/jobs/{}/artifacts/{}", job_id, artifact.name)
         with checked_file(job_id, artifact, to) as write:
             async with self._open(file) as response:
@@ -247,7 +247,7 @@ class ClientCalls(Exchange):
     async def save_limit(
         self, name: str, metric: str, *, at_least: float | None = None, at_most: float | None = None
     ) -> Baseline:
-        """Save a limit under a name, as `save_baseline` does. Set one of `at_least` and `at_most`."""
+        """Save a limit under a name, for specs with `"baseline": name`. Set either `at_least` or `at_most`."""
         body = {"metric": metric, "at_least": at_least, "at_most": at_most}
         return await self._put(Baseline, "/v1/baselines/{}", name, json=body)
 
@@ -258,12 +258,12 @@ class ClientCalls(Exchange):
 
     @call
     async def baselines(self) -> list[Baseline]:
-        """The baselines of this client's key, by name; an admin gets those of all keys."""
+        """The baselines of this client's key, by name; an admin gets the baselines of all keys."""
         return await self._list(ListPage[Baseline], "/v1/baselines")
 
     @call
     async def delete_baseline(self, name: str) -> None:
-        """Delete a baseline. Jobs that name it keep their copies. Raises Refused for an unknown name."""
+        """Delete a baseline. Jobs that name the baseline keep their copies. Raises Refused for an unknown name."""
         await self._delete("/v1/baselines/{}", name)
 
     @call
@@ -284,7 +284,7 @@ class ClientCalls(Exchange):
 
     @call
     async def schedules(self) -> list[JobSchedule]:
-        """The schedules of this client's key, by name; an admin gets those of all keys."""
+        """The schedules of this client's key, by name; an admin gets the schedules of all keys."""
         return await self._list(ListPage[JobSchedule], "/v1/schedules")
 
     @call
@@ -359,7 +359,7 @@ class ClientCalls(Exchange):
         imported: bool | None = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> list[ResultRow]:
-        """A flat table with a row for each metric of the newest `limit` jobs that succeeded (None: all)."""
+        """A flat table with a row for each metric of each of the newest `limit` jobs that succeeded (None: all)."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         params = _between(created_after, created_before, imported=imported, **filters)
         return await self._listed(request("GET", endpoints.read_rows, "/v1/results", params=params), limit)
@@ -424,7 +424,7 @@ class ClientCalls(Exchange):
         created_after: Time = None,
         created_before: Time = None,
     ) -> History:
-        """The newest results that match as series over time, with their changes and alarms."""
+        """Series over time of the newest results that match all filters, with their changes and alarms."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         params = _between(created_after, created_before, **filters)
         return await self._get(History, "/v1/history", params=params)
@@ -447,7 +447,7 @@ class ClientCalls(Exchange):
 
     @call
     async def acknowledge(self, alarm: Alarm) -> Alarm:
-        """Acknowledge an alarm of a history; repeating it changes nothing."""
+        """Acknowledge an alarm of a history. Repeating the call changes nothing."""
         url = httpx.URL(alarm.acknowledge_url)  # its query selects the history with this alarm
         read = partial(read_model, Alarm)
         return await self._send(Request("POST", url.path, read, params=dict(url.params)))
@@ -527,7 +527,7 @@ class ClientCalls(Exchange):
 
     @call
     async def revoke_key(self, key_id: str) -> None:
-        """Revoke a key, so that the service refuses it. Its jobs continue. Repeating this changes nothing."""
+        """Revoke a key, so that the service refuses it. Its jobs continue. Repeating the call changes nothing."""
         await self._delete("/v1/keys/{}", key_id)
 
     @call
@@ -540,7 +540,7 @@ class ClientCalls(Exchange):
         created_before: Time = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> list[Delivery]:
-        """The newest `limit` webhook deliveries (None: all) that match all filters, ordered by when the jobs ended."""
+        """The newest `limit` webhook deliveries (None: all) that match all filters, ordered by the ends of the jobs."""
         params = query(status=status, job=job, created_after=created_after, created_before=created_before)
         read = partial(read_model, ListPage[Delivery])
         return await self._listed(request("GET", read, "/v1/webhook-deliveries", params=params), limit)
@@ -561,7 +561,7 @@ class ClientCalls(Exchange):
 
     @call
     async def not_ready_because(self) -> str | None:
-        """Why the service isn't ready, for example because Redis is away or doesn't persist. None if it is ready."""
+        """The reason why the service isn't ready, such as that Redis doesn't persist; None if the service is ready."""
         try:
             await self._send(request("GET", check_status, "/readyz"))
         except (Refused, ServerUnreachable) as error:

@@ -55,7 +55,7 @@ class Client(ClientCalls, Blocking):
 
 
 class AsyncClient(ClientCalls, Awaited):
-    """The same client for asyncio: await each call, read events with `async for`, and use `async with`.
+    """A client for asyncio with the same calls: await each call, read events with `async for`, and use `async with`.
 
     The callbacks `progress` and `away` must not block.
     """

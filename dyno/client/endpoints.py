@@ -1,4 +1,4 @@
-"""Build requests to the API and read its responses, where this takes more than a path and a model.
+"""Build requests to the API and read responses, for calls that need more than a path and a model.
 
 Ids are quoted, so that each stays one segment of a path.
 """
@@ -22,7 +22,7 @@ from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport, Resul
 from dyno.models.spec import Spec
 from dyno.models.sweep import Sweep
 
-ALIVE_S = 2.0  # /livez needs no other service, so Dyno responds sooner
+ALIVE_S = 2.0  # longer than any response of /livez takes, which needs no other service
 LONG_POLL_S = 20  # below the API's limit of 60 s, so that proxies with a limit of 30 s don't end the request
 SILENT_S = 45.0  # the service sends a comment into a stream of events every 15 s
 EXPORT_S = 60.0  # for each piece of a page of exported results
@@ -62,7 +62,7 @@ def _text(value: str | datetime | bool) -> str:
 
 
 def once(key: str | None) -> dict[str, Any]:
-    """Options of a POST under one idempotency key, so that it may be sent again."""
+    """Options of a POST request with one idempotency key for all its retries."""
     return {"headers": {"Idempotency-Key": secrets.token_hex(16) if key is None else key}, "retry": SUBMIT}
 
 
@@ -78,12 +78,12 @@ class ListPage(Stored, Generic[T]):
 
     @property
     def size(self) -> int:
-        """The number of items in this page, as the list's limit counts them."""
+        """The number of items in this page to which the list's limit applies."""
         return len(self.data)
 
 
 class RowPage(ListPage[ResultRow]):
-    """A page of the table of results. The limit counts jobs, not rows."""
+    """A page of the table of results. The limit applies to jobs, not to rows."""
 
     @property
     def size(self) -> int:
@@ -99,7 +99,7 @@ def read_rows(response: httpx.Response) -> RowPage:
 
 
 def read_lines(response: httpx.Response) -> ListPage[str]:
-    """A page of exported results, a line of JSON each."""
+    """A page of exported results, each a line of JSON."""
     lines = read_text(response).split("\n")
     return ListPage[str](data=[line for line in lines if line], next_cursor=_next_cursor(response))
 
@@ -130,7 +130,7 @@ class Poll(NamedTuple):
 
 
 def next_version(now: Job) -> Request[Poll]:
-    """Request the job's next version; the response has `now` again if nothing changed during the long poll."""
+    """Request the job's next version. The response is `now` itself if nothing changed during the long poll."""
 
     def read(response: httpx.Response) -> Poll:
         if response.status_code == httpx.codes.GATEWAY_TIMEOUT:
@@ -150,7 +150,7 @@ def next_sweep_look_s(now: Sweep) -> float:
 
 
 def events(job_id: str | None, after: str | None) -> Request[None]:
-    """Request the events after `after` as a stream, of one job or (None) of all jobs."""
+    """Request a stream of one job's events, or of all events if `job_id` is None, starting after the event `after`."""
     of_job = ("/v1/events",) if job_id is None else ("/v1/jobs/{}/events", job_id)
     headers = {"Last-Event-ID": after} if after else None
     return request("GET", check_stream, *of_job, headers=headers, timeout=SILENT_S)

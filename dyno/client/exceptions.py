@@ -64,7 +64,7 @@ class ComparisonNotMade(DynoError):
 
 
 class DownloadDamaged(DynoError):
-    """The downloaded file differs from the one that the result lists."""
+    """The downloaded file differs from the file that the result lists."""
 
     code = "download-damaged"
 

@@ -1,4 +1,4 @@
-"""How both clients carry out calls, which are coroutines: `AsyncClient` returns a coroutine, `Client` its result.
+"""Run calls, which are coroutines, in both clients: `AsyncClient` returns the coroutine, `Client` its result.
 
 The coroutines of a blocking client never suspend, since it sends, reads and pauses by blocking. So it needs no event
 loop, and works even in a thread with a running event loop, such as a notebook's.
@@ -76,7 +76,7 @@ class call(Generic[P, T]):
     @overload
     def __get__(self, client: None, kind: type) -> Callable[..., Any]: ...
     def __get__(self, client: Any, kind: type) -> Any:
-        return self.method  # accessed on the class that declares it; clients have plain functions
+        return self.method  # on the class that declares the method; clients have plain functions
 
     def blocking(self) -> Callable[..., T]:
         @wraps(self.method)
@@ -114,14 +114,14 @@ class stream(Generic[P, T]):
 
 
 class Blocking:
-    """Base of a blocking client: defines the calls that the class inherits as blocking functions."""
+    """Base of a blocking client. Turns the calls that the class inherits into blocking functions."""
 
     def __init_subclass__(cls) -> None:
         _define(cls, lambda declared: declared.blocking())
 
 
 class Awaited:
-    """Base of a client for asyncio: defines the calls that the class inherits as coroutine functions."""
+    """Base of a client for asyncio. Turns the calls that the class inherits into coroutine functions."""
 
     def __init_subclass__(cls) -> None:
         _define(cls, lambda declared: declared.method)
@@ -138,7 +138,7 @@ def _define(client: type, make: Callable[[Any], Callable[..., Any]]) -> None:
 class Exchange(ABC):
     """Sends requests, retries them by their policies, reads all pages of lists, and waits for jobs.
 
-    Subclasses implement connecting, sending, reading and pausing: blocking, or for asyncio.
+    Subclasses implement connecting, sending, reading and pausing, either by blocking or for asyncio.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def _connected(self, **options: Any) -> httpx.Client | httpx.AsyncClient:
-        """The HTTP client with these options."""
+        """Create the HTTPX client with these options."""
 
     @abstractmethod
     async def _exchange(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:

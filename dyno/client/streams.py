@@ -1,7 +1,7 @@
 """Streams of both clients: Server-Sent Events that resume after a reconnect, live logs, and downloads.
 
 A connection may break at any byte. `SseParser` yields only complete messages. After a reconnect, the service sends all
-messages that follow the last complete one.
+messages that follow the last complete message.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class SseParser:
                 self._found.setdefault(name, []).append(value.removeprefix(" "))
 
     def _lines(self, piece: bytes) -> Iterator[str]:
-        """The complete lines. Split at line feeds only, since a runner's output may contain other line separators."""
+        """The complete lines. Splits at line feeds only, since a runner's output may contain other line separators."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         yield from (line.removesuffix(b"\r").decode(errors="replace") for line in lines)
 
@@ -103,7 +103,7 @@ class EventFollower:
                 yield event
 
     def broke(self, error: Refused | ServerUnreachable) -> None:
-        """Call it after a failure. Raises the error unless a retry is possible within a minute of the first failure."""
+        """Call this after a failure. Raises the error if no retry is possible within a minute of the first failure."""
         self._retries = self._retries or Retries(PATIENT._replace(longest_pause_s=RETRY_S))
         self.pause_s = self._retries.pause_s(error)
 
@@ -118,8 +118,8 @@ def check_done(job: Job) -> None:
 
 @contextmanager
 def checked_file(job_id: str, artifact: Artifact, to: Path) -> Iterator[Callable[[bytes], None]]:
-    """A function that writes the pieces of the artifact. After the block, the file `to` exists if the SHA-256 of all
-    bytes is the listed one; otherwise DownloadDamaged is raised.
+    """Yield a function that writes the pieces of the artifact. After the block, the file `to` exists if the SHA-256 of
+    all bytes is the one in the list of artifacts. Otherwise raises DownloadDamaged.
     """
     unchecked, digest = to.with_name(f"{to.name}.part"), hashlib.sha256()
     try:

@@ -1,1 +1,1 @@
-"""Advice: which device for a spec."""
+"""Advice: the best devices for a spec."""

@@ -1,4 +1,4 @@
-"""The page of advice: which device does most work per second, per joule and per unit of currency, with the results."""
+"""The page of advice: the devices that do most work per second, per joule and per unit of currency, with results."""
 
 import json
 from collections.abc import Mapping

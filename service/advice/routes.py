@@ -1,4 +1,4 @@
-"""Advice: which device of the fleet does most of a workload per second, per joule and per unit of currency."""
+"""Advice: the devices of the fleet that do most of a workload per second, per joule and per unit of currency."""
 
 import json
 import shlex
@@ -86,8 +86,8 @@ class _Asked:
 async def show(state: dependencies.StateDep, filters: Annotated[AdviceFilter, Query()]) -> Advice:
     """Rank the live devices by their newest comparable results of a spec, and say where results are missing.
 
-    `best` of a ranking lists the first device and those that may be as good, by their intervals. A device without an
-    interval is ranked by its value alone. Prices come from `DYNO_PRICES`.
+    `best` of a ranking lists the first device, and devices that may be as good according to their intervals. A device
+    without an interval is ranked by its value alone. Prices come from `DYNO_PRICES`.
     """
     query = _asked(state, filters)
     candidates, read, has_more = await _candidates(state, query)
@@ -164,7 +164,7 @@ async def _candidates(state: State, query: _Asked) -> tuple[_Candidates, int, bo
 async def _chosen(
     state: State, device: DeviceStatus, candidates: _Candidates, query: _Asked
 ) -> device_advice.DeviceResult | NotRanked:
-    """The device with its newest usable result, or why it has none."""
+    """The device with its newest usable result, or the reason why it has none."""
     name, framework = device.full_id, query.resolved.spec.framework
     if framework not in device.frameworks:
         return NotRanked(device=name, reason=f"{framework} isn't installed there")

@@ -34,7 +34,7 @@ from service.dependencies import (
     takes,
 )
 
-SILENT_S = 30.0  # the longest time between two pieces of an upload; a live worker sends sooner
+SILENT_S = 30.0  # the longest time between two pieces of an upload; a live worker sends pieces more often
 
 
 @dataclass(frozen=True)
@@ -249,6 +249,6 @@ async def keep(job_id: JobId, name: ArtifactName, request: Request, state: State
     await note_files_async(state.client, state.settings, job_id)
     folder = await anyio.to_thread.run_sync(state.artifacts.incoming, job_id)
     async with received_upload(request, folder, state.settings.artifact_max_bytes) as upload:
-        await check_token(state.client, state.settings, job_id, token)  # may have lost the job during the upload
+        await check_token(state.client, state.settings, job_id, token)  # the attempt may have ended meanwhile
         await anyio.to_thread.run_sync(state.artifacts.keep, job_id, name, upload.sha256, upload.path)
     return Artifact(name=name, bytes=upload.bytes, sha256=upload.sha256, url=artifact_store.artifact_url(job_id, name))

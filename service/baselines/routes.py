@@ -99,7 +99,7 @@ async def _figure(name: str, new: NewBaseline, state: State, saved: Baselines) -
     headline, sampled = None, set[str]()
     try:
         of = resolve(job.spec, state.workloads)
-    except (errors.UnknownWorkload, errors.InvalidSpec):  # another version ran the job: save without a series
+    except (errors.UnknownWorkload, errors.InvalidSpec):  # another version ran the job: save no series
         pass
     else:
         headline = peers.headline(result, of.spec, of.params)
@@ -138,7 +138,7 @@ async def browse(saved: BaselinesDep) -> BaselineList:
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(name: Name, saved: BaselinesDep) -> Baseline:
-    """Read a baseline. If an admin's key has none of this name, it gets another key's."""
+    """Read a baseline. If an admin's key has no baseline of this name, the response has another key's baseline."""
     return await saved.get(name)
 
 
@@ -151,5 +151,5 @@ async def show(name: Name, saved: BaselinesDep) -> Baseline:
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def delete(name: Name, saved: BaselinesDep) -> None:
-    """Delete a baseline of your key. Jobs that name it are still compared with it: they keep a copy."""
+    """Delete a baseline of your key. Jobs that name the baseline keep a copy, and are still compared with it."""
     await saved.delete(name)

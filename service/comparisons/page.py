@@ -1,4 +1,4 @@
-"""Comparisons in words, pictures and tables: new ones of the results in the URL, or stored ones."""
+"""Comparisons in words, pictures and tables: new comparisons of the results in the URL, or stored comparisons."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -87,7 +87,7 @@ async def comparison_context(comparison: Comparison, state: State) -> dict[str, 
 
 
 def _by_run(compared: Compared, summary: ResultSummary | None, name: str) -> Sequence[float]:
-    """The figures of the result's runs; none if the result is gone."""
+    """The figures of the result's runs; empty if the result is gone."""
     of_second = summary is not None and compared.arm == "second" and bool(summary.arms)
     of_arm = summary.arms[0] if summary and of_second else summary
     metric = of_arm.metric(name) if of_arm else None

@@ -88,7 +88,7 @@ async def create(
     """Compare results with one of them, or run two specs in turns on one device and compare their results.
 
     `differences` lists what else differs. Only results without a shared metric are refused (`not-comparable`).
-    A comparison is kept as long as its jobs. `Idempotency-Key` only affects requests with two specs.
+    A comparison is kept as long as its jobs are kept. `Idempotency-Key` only affects requests with two specs.
     """
     if isinstance(body, validation.ComparisonRequest):
         return await _begun(body, state, idempotency_key)
@@ -114,7 +114,7 @@ async def compare_results_of(request: CompareResults, state: State) -> Compariso
         ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in request.jobs
     ]
     workload = state.workloads.get(entries[0].result.workload)
-    return await anyio.to_thread.run_sync(_compared, request, entries, workload)  # in a thread: it imports SciPy
+    return await anyio.to_thread.run_sync(_compared, request, entries, workload)  # in a thread: this imports SciPy
 
 
 def _compared(request: CompareResults, entries: Sequence[ComparisonEntry], workload: Workload | None) -> Comparison:
@@ -125,7 +125,7 @@ def _compared(request: CompareResults, entries: Sequence[ComparisonEntry], workl
 async def _found(
     comparison_id: str, state: dependencies.StateDep, comparisons: ComparisonsDep
 ) -> Comparison | UnfinishedComparison:
-    """The stored comparison of results, or the comparison that the job of two specs made."""
+    """The stored comparison of results, or the comparison of a job that runs two specs."""
     try:
         return await comparisons.get(comparison_id)
     except UnknownComparison as unknown:
@@ -172,14 +172,14 @@ async def show(stored: Found) -> Comparison | UnfinishedComparison:
 )
 @auth.requires(auth.READ, auth.OWN)
 async def draw(stored: Found) -> Response:
-    """Draw the results as bars with their intervals, on a logarithmic axis if they are far apart."""
+    """Draw the results as bars with their intervals, on a logarithmic axis if the results are far apart."""
     if isinstance(stored, UnfinishedComparison):
         kind = ResultNotReady if stored.status == "running" else NoResult
         raise kind(f"{stored.id} is {stored.status} and has no results to draw")
     headers = {
         "Cache-Control": "private, max-age=3600",
         "Vary": "Authorization",  # otherwise a browser's cache would show one key's chart to the next key
-        **middleware.SANDBOXED_PICTURE,  # the names of devices are foreign text
+        **middleware.SANDBOXED_PICTURE,  # the names of devices are untrusted text
     }
     picture = several.comparison(stored, names_with_devices(stored))
     return Response(picture.svg(), media_type="image/svg+xml", headers=headers)

@@ -1,7 +1,7 @@
 """Read the forms that pages send, and turn them into specs.
 
 A field's name is its path in the spec: `params.batch_size`, `measure.processes`. A text that is JSON is read as JSON.
-A form that creates something has a random hidden field, so that sending it twice creates only one.
+A form that creates an object has a random hidden field, so that sending the form twice creates only one object.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def idempotency_key(fields: Mapping[str, str]) -> str | None:
-    """The idempotency key of a sent form: the same if it is sent twice, another if a field has changed."""
+    """The idempotency key of a sent form. A form that is sent twice has the same key, unless a field has changed."""
     if _FORM_KEY not in fields:
         return None
     return f"form_{hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()}"
@@ -80,6 +80,6 @@ def as_value(text: str) -> Any:
 
 
 def as_values(text: str) -> list[Any]:
-    """The values between the commas of `text`. JSON values are decoded, so that lists may contain commas, too."""
+    """The values between the commas of `text`. If all are JSON, they are decoded, and may be lists with commas."""
     values = as_value(f"[{text}]")
     return values if isinstance(values, list) else [as_value(item.strip()) for item in text.split(",") if item.strip()]

@@ -31,7 +31,7 @@ from service import docs, problems
 from service.auth import ADMIN, SUBMIT, Caller
 from service.dashboard import saved_files
 
-# A page loads style sheets, scripts and pictures of this origin only, and runs nothing else.
+# A page loads style sheets, scripts and pictures of this origin only, and runs no other code.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -67,7 +67,7 @@ _CODE = re.compile(r"`([^`]*)`")
 
 
 def prose(text: str) -> Markup:
-    """A text of the docs: words between backticks become code, and line breaks vanish."""
+    """A text of the docs: words between backticks become code, and line breaks become spaces."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(" ".join(text.split())))))
 
 
@@ -177,13 +177,13 @@ def see_other(path: str) -> Response:
 
 
 def unusual_params(workloads: Mapping[str, Workload], spec: Spec | ResultSeries) -> dict[str, Any]:
-    """The params that differ from the workload's defaults; all of them if this service doesn't know the workload."""
+    """The params that differ from the workload's defaults; all params if this service doesn't know the workload."""
     fields = workloads[spec.workload].params.model_fields if spec.workload in workloads else {}
     return {name: value for name, value in spec.params.items() if name not in fields or value != fields[name].default}
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages. If a key is needed and missing, it redirects to the log-in form."""
+    """A route whose errors are pages. If a needed key is missing, the route redirects to the log-in form."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()

@@ -50,11 +50,11 @@ def _png(picture: Picture) -> Iterator[bytes]:
 class PageTables:
     """Writes the cells of a page's tables, and keeps their texts for files.
 
-    A file has a column for each label. Templates write cells with buttons themselves, so files don't have those.
+    A file has a column for each label. Templates write cells with buttons themselves, so files lack these cells.
     """
 
     def __init__(self, ago: Callable[[datetime], str]) -> None:
-        """`ago`: writes how long ago a moment was."""
+        """`ago`: a function that writes how long ago a moment was."""
         self._tables: list[list[dict[str, str]]] = [[]]
         self._ago = ago
 
@@ -72,8 +72,8 @@ class PageTables:
     ) -> Markup:
         """A cell of the column `label`, with `value` or the block of a Jinja `call`. A repeated label begins a new row.
 
-        `text`: the cell's content in a file; required if the value has markup. `time`: shown as `value`, or else as the
-        time since then.
+        `text`: the cell's content in a file; required if the value has markup. `time`: a moment, shown as `value` or
+        else as the time since then.
         """
         shown = caller() if caller else escape(self._ago(time) if value is None and time else value)
         plain = time.isoformat() if time else shown.unescape() if text is None else _plain(text)

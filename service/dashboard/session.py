@@ -1,7 +1,7 @@
 """Log in with an API key, and log out. A session's cookie passes the same checks as the key's bearer token.
 
 The cookie has a random id; Redis keeps its hash for twelve hours. Revoking the key ends its sessions. Scripts can't
-read the cookie, and closing the browser deletes it. Links from other sites send it, too, but the service refuses
+read the cookie, and closing the browser deletes it. Links on other sites send the cookie, too, but the service refuses
 changes that another origin requests (`anonymous_access.check_origin`).
 """
 
@@ -73,5 +73,5 @@ async def log_out(request: Request) -> Response:
 
 
 def _own_path(text: str) -> str:
-    """The path if it belongs to this origin, else the start page: a link could lead to another site."""
+    """The path if it belongs to this origin, else the start page, because a link could name another site."""
     return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"

@@ -1,4 +1,4 @@
-"""The API document as a page, Swagger UI, and the docs as a site. This host serves both completely.
+"""The OpenAPI document as a page (Swagger UI), and the docs as a site. Neither loads files from other hosts.
 
 `make site` builds the site into `service/guide`. Without the site, a text says how to build it.
 """
@@ -34,7 +34,7 @@ _INLINE = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 @cache
 def assets() -> Mapping[str, StaticFile]:
-    """All files by name. They have 1.7 MB and are read once."""
+    """All files by name. They have 1.7 MB in total, and are read once."""
     ours = (_OURS / name for name in ("page.js", "page.css"))
     return read_files((*ours, *(_SWAGGER_UI / name for name in ("swagger-ui-bundle.js", "swagger-ui.css"))))
 
@@ -49,7 +49,7 @@ async def page() -> Response:
 
 @cache
 def guide_files() -> Mapping[str, StaticFile]:
-    """All files by their path in the site. They have 4 MB and are read once."""
+    """All files by their path in the site. They have 4 MB in total, and are read once."""
     paths = [path for path in GUIDE.rglob("*.*") if path.suffix[1:] in MEDIA_TYPES]
     return {str(path.relative_to(GUIDE)): read_file(path) for path in paths}
 

@@ -3,7 +3,7 @@
 const form = document.getElementById("ask");
 const said = document.getElementById("said");
 
-// The key is kept in this page's memory only.
+// The key stays in the memory of this page.
 async function show(key) {
   const answer = await fetch("openapi.json", { headers: key ? { Authorization: `Bearer ${key}` } : {} });
   form.hidden = answer.status !== 401;

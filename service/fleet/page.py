@@ -59,7 +59,7 @@ async def keys(request: Request, state: StateDep, caller: CallerDep) -> Response
 @router.post("/keys")
 @requires(ADMIN, EVERYBODYS)
 async def create_key(request: Request, state: StateDep, caller: CallerDep) -> Response:
-    """Create a key, and show its secret, for the only time."""
+    """Create a key, and show its secret. No later page shows the secret."""
     given: dict[str, Any] = await read_form(request, state.settings)
     if "expires_in_s" in given:
         given["expires_in_s"] = as_value(given["expires_in_s"])

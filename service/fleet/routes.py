@@ -35,7 +35,7 @@ async def devices(state: dependencies.StateDep) -> DeviceList:
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def cordon_device(device_id: DeviceName, state: dependencies.StateDep, caller: auth.CallerDep) -> Cordon:
-    """Stop a device from taking jobs until it is uncordoned. A restart of its worker doesn't change that."""
+    """Stop a device from taking jobs until it is uncordoned. A restart of the worker doesn't remove the cordon."""
     full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
     await fleet.cordon(state.client, state.settings, full_id)
     await state.devices.read(max_age_s=0)
@@ -51,7 +51,7 @@ async def cordon_device(device_id: DeviceName, state: dependencies.StateDep, cal
 )
 @auth.requires(auth.ADMIN, auth.EVERYBODYS)
 async def uncordon_device(device_id: DeviceName, state: dependencies.StateDep, caller: auth.CallerDep) -> Cordon:
-    """Let a device take jobs again; queued jobs start at once. Its worker need not be live."""
+    """Let a device take jobs again; queued jobs start at once. The device's worker need not be live."""
     live = {device.full_id: device for device in await fleet.devices(state.client, state.settings)}
     full_id = _named(device_id, live.keys() | await fleet.cordoned(state.client, state.settings))
     await fleet.uncordon(state.client, state.settings, full_id)
@@ -76,7 +76,7 @@ def _named(name: str, full_ids: Collection[str]) -> str:
 @router.get("/workers", operation_id="listWorkers", summary="List workers")
 @auth.requires(auth.READ, auth.OWN)
 async def workers(state: dependencies.StateDep) -> WorkerList:
-    """List all live workers. A worker's `job` is null if it belongs to another key."""
+    """List all live workers. A worker's `job` is null if the job belongs to another key."""
     records = await fleet.workers(state.client, state.settings)
     seen = await state.jobs.visible({record.job for record in records if record.job is not None})
     hidden = {"job": None}

@@ -65,7 +65,7 @@ async def show(
 
 
 def _lines(series: ResultSeries, saved: Iterable[Baseline]) -> dict[str, float]:
-    """The values of baselines by name, for those whose jobs are points of the series."""
+    """The values, by name, of the baselines whose jobs are points of the series."""
     values = {point.job: point.adjusted_value or point.value for point in series.points}
     return {
         baseline.name: values[baseline.job]

@@ -2,8 +2,8 @@
 
 Every `alarms_every_s`, one of all API processes checks each spec and device with new results. For an alarm without a
 rerun, it submits the job again, on the same device and with low priority. The limits of the job's key don't apply to
-the rerun. The submit's idempotency key is made from the job, and a later rerun doesn't replace the recorded one. So an
-alarm has one rerun even if a process dies during the check or several processes check at once.
+the rerun. The submit's idempotency key is made from the job, and a later rerun doesn't replace the recorded rerun. So
+an alarm has one rerun even if a process dies during the check or several processes check at once.
 """
 
 import json
@@ -29,7 +29,7 @@ from dyno.store.stored_results import read_result_summaries
 from service import submission, validation
 from service.state import State
 
-MOST_RESULTS = 500  # of one request; takes 0.13 to 0.3 s with one series of so many `matmul` results
+MOST_RESULTS = 500  # per request; a single series of 500 `matmul` results takes 0.13 to 0.3 s
 WATCHED_JOBS = 5000  # newest jobs of each workload that the search for alarms reads
 _PAGE = 100
 _MOST_PAGES = 50  # if a filter matches nothing in these pages, the response has only a cursor
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 async def read_history(
     state: State, metric: str | None = None, *, limit: int = MOST_RESULTS, query: str = "", **filters: Any
 ) -> History:
-    """The history of the newest results that match, at most `limit`. `filters`: filters and cursor of `Jobs.browse`.
+    """The history of the `limit` newest results that match. `filters`: filters and cursor of `Jobs.browse`.
 
     `query`: the query of this request, for the URLs that acknowledge alarms. Raises InvalidSpec for a wrong cursor.
     """
@@ -147,15 +147,15 @@ class AlarmWatch:
         self._state, self._records = state, AlarmRecords(state.client, state.settings)
 
     async def look_at_all(self) -> None:
-        """Rerun the jobs of alarms without a rerun, unless another process has this turn. Raises StoreUnavailable."""
-        # With the whole interval, the turn would still be taken at the next search.
+        """If it is this process' turn, rerun the jobs of alarms that have no rerun yet. Raises StoreUnavailable."""
+        # A turn as long as the whole interval would still be taken at the next search.
         if await self._records.take_turn(0.9 * self._state.settings.alarms_every_s):
             for workload in self._state.workloads:
                 with asyncio_tasks.one_of_many(f"looking for alarms of {workload}"):
                     await self.look(workload)
 
     async def look(self, workload: str) -> None:
-        """Rerun the jobs of this workload's alarms without a rerun. Raises StoreUnavailable."""
+        """Rerun the jobs of this workload's alarms that have no rerun yet. Raises StoreUnavailable."""
         last, now = await self._records.looks(workload)
         if now.succeeded == last.succeeded:
             return
@@ -217,7 +217,7 @@ class AlarmWatch:
 
 
 def _spec_on_device(job: Job, workload: Workload) -> str:
-    """A text that is equal for all jobs whose results may be in one series, whatever its metric."""
+    """A text that is equal for all jobs whose results may be in one series, whatever the metric of the series."""
     free, spec = workload.params.untimed | workload.params.how, job.spec
     params = {name: value for name, value in spec.params.items() if name not in free}
     device = job.worker and job.worker.full_device
@@ -225,7 +225,7 @@ def _spec_on_device(job: Job, workload: Workload) -> str:
 
 
 def _on_device(job: Job) -> Job:
-    """The job, changed to run on the same device, without webhook and baseline."""
+    """A copy of the job, with a spec that runs on the job's device, without webhook and baseline."""
     device = DeviceSelector(id=job.worker and job.worker.full_device)
     changes = {"device": device, "priority": "low", "queue_if_absent": False, "webhook": None, "baseline": None}
     return job.model_copy(update={"spec": job.spec.model_copy(update=changes)})

@@ -55,8 +55,8 @@ async def _read(state: State, request: Request, query: HistoryFilter) -> History
 async def show(state: dependencies.StateDep, request: Request, query: Wanted, response: Response) -> History:
     """Read the series of the newest results that match, at most `limit`: points, change points and alarms.
 
-    A series has the results of one spec on one device. Dyno searches for changes in the results that this request
-    reads, so narrow it with `workload`, `device` and `label`, or read older results with `cursor`.
+    A series has the results of one spec on one device. Dyno searches for changes only in the results that this request
+    reads. So narrow the request with `workload`, `device` and `label`, or read older results with `cursor`.
     """
     history = await _read(state, request, query)
     dependencies.link_next(request, response, history.next_cursor)

@@ -28,7 +28,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 LATEST, QUEUED_READ, PAGE = 12, 100, 50
 REFRESH = "x-dyno-refresh"  # sent by dashboard.js
-RECENT = 100  # newest results, in which the start page finds earlier results of the same series
+RECENT = 100  # number of newest results that the start page searches for earlier results of a series
 _OF_RESULTS = ("workload", "device", "label")  # the filters that /v1/results also has
 
 
@@ -132,7 +132,7 @@ def _row(job: Job, figures: ResultSummary | None, trend: Picture | None = None) 
 
 
 async def _rows_with_trends(state: State, recent: Sequence[Job]) -> list[Row]:
-    """Rows of the latest jobs, each with the picture of its series from all of `recent`."""
+    """Rows of the latest jobs, each with a picture of its series. Results of all `recent` jobs form the series."""
     latest = recent[:LATEST]
     series_of = {_likely_series(job) for job in latest}
     alike = [job for job in recent if _likely_series(job) in series_of]
@@ -148,5 +148,5 @@ async def _rows_with_trends(state: State, recent: Sequence[Job]) -> list[Row]:
 
 
 def _likely_series(job: Job) -> tuple[str | None, ...]:
-    """A tuple that is equal for all jobs whose results may be in one series. The page reads no other results."""
+    """A tuple that is equal for all jobs whose results may be in one series. Results of other jobs aren't read."""
     return job.owner, job.spec.workload, job.spec.framework, job.worker.full_device if job.worker else None

@@ -95,7 +95,7 @@ async def of_job(
 async def of_all(state: dependencies.StateDep, caller: CallerDep, behind: Behind, _: streaming.StreamSlot) -> Response:
     """Stream the events of all jobs from now on, or after `Last-Event-ID`; `0-0` replays the last 10,000.
 
-    A key gets the events of its own jobs, an admin's key those of all.
+    A key gets the events of its own jobs, an admin's key the events of all jobs.
     """
     newest = await state.feed.newest()  # raises while Redis is unreachable, before the stream begins
     return await _sent(state, caller, None, behind or newest)
@@ -121,7 +121,7 @@ def _encoded(event: AnyEvent) -> bytes:
 async def _events(state: State, job_id: str | None, behind: EventPosition) -> AsyncIterator[AnyEvent | EventPosition]:
     """Yield the events until the job is done or the service stops.
 
-    If there are no events for this caller, yields the position periodically. This keeps the connection alive, and a
+    While there are no events for this caller, yields the position periodically. This keeps the connection alive. A
     client that reconnects at this position skips other callers' events.
     """
     page, say_by_s = EventPage((), behind), time.monotonic() + streaming.LOOK_EVERY_S
@@ -142,7 +142,7 @@ async def _events(state: State, job_id: str | None, behind: EventPosition) -> As
 
 
 async def _page(state: State, job_id: str | None, position: EventPosition) -> EventPage:
-    """The next page; empty while Redis is unreachable. The stream stays open: browsers don't retry after an error."""
+    """The next page; empty while Redis is unreachable. The stream must stay open: browsers don't retry after errors."""
     try:
         return await state.feed.page(job_id, position, state.jobs.viewer)
     except StoreUnavailable:

@@ -38,7 +38,7 @@ from service.validation import validate_model
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False, route_class=PageRoute)
 
 DRAWN_HERE = "training.png"
-EARLIER = 30  # results in which the page finds earlier results of the job's series
+EARLIER = 30  # number of results that the page searches for earlier results of the job's series
 LOG_CHARACTERS = 20_000  # shown from the end of the log; a link leads to the whole log
 
 
@@ -81,7 +81,7 @@ async def show(request: Request, job_id: JobId, state: StateDep, caller: CallerD
 
 
 async def _so_far(state: State, job: Job) -> Metric | None:
-    """The headline figure of the first spec's runs that have ended; None before the first run has ended."""
+    """The headline figure over the runs of the first spec that have ended; None before the first run has ended."""
     partials = await read_partial_metrics(state.client, state.settings, job.id)
     of_first = [figures for figures in partials if figures.arm in (None, "first")]
     latest = max(of_first, key=lambda figures: figures.run, default=None)
@@ -118,7 +118,7 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
 
 
 async def _earlier(state: State, job: Job) -> list[float]:
-    """The values of earlier results in the job's series, among the latest 30 of its workload on its device."""
+    """The values of earlier results in the job's series, found in the latest 30 of its workload on its device."""
     if job.worker is None:
         return []
     same_work = {"workload": job.spec.workload, "framework": job.spec.framework, "device": job.worker.full_device}
@@ -146,7 +146,7 @@ async def _compared(state: State, job: Job) -> dict[str, Any]:
 
 
 async def _samples(state: State, job_id: str) -> list[RunSamples]:
-    """The samples of the first case of the first spec; none if they are gone."""
+    """The samples of the first case of the first spec; empty if the samples are gone."""
     try:
         runs = await state.jobs.samples(job_id)
     except (NoResult, RecordUnreadable):
@@ -155,7 +155,7 @@ async def _samples(state: State, job_id: str) -> list[RunSamples]:
 
 
 def commands(job: Job, url: str, needs_key: bool, params: Mapping[str, Any]) -> dict[str, str]:
-    """Commands that repeat the job, by the name of their tool. `params`: those that differ from the defaults."""
+    """Commands that repeat the job, by the name of their tool. `params`: the params that differ from the defaults."""
     spec, key = job.spec, ' -H "Authorization: Bearer $DYNO_API_KEY"' if needs_key else ""
     again = {"dyno": f"dyno rerun {job.id} --url {url}"}
     if isinstance(spec, InterleavedSpec):

@@ -76,7 +76,7 @@ async def submit(
     validate_only: bool = False,
     idempotency_key: dependencies.IdempotencyKey = None,
 ) -> Response:
-    """Queue a job. After 202 it won't be lost."""
+    """Queue a job. After a response 202, the job won't be lost."""
     if validate_only:
         job_request, admission, _ = await submission.admitted(state, job_request)
         answer = Validation(spec=job_request.spec, estimate=admission.estimate, warnings=admission.warnings)
@@ -120,7 +120,7 @@ async def show(
     if_none_match: dependencies.IfNoneMatch,
     wait: dependencies.Wait = 0,
 ) -> Response:
-    """Read a job. With `wait`, respond as soon as it is newer than `If-None-Match` or, without that header, done.
+    """Read a job. With `wait`, respond when the job is newer than `If-None-Match` or, without this header, done.
 
     If too many requests are already waiting, the service responds at once, with `Retry-After`.
     """
@@ -162,7 +162,7 @@ async def cancel(job_id: dependencies.JobId, jobs: dependencies.JobsDep, caller:
 
 
 async def cancel_job(jobs: Jobs, job_id: str, caller: Caller) -> Job:
-    """Cancel the job, and log that in the audit log unless the job is the caller's own."""
+    """Cancel the job. Write this to the audit log unless the job is the caller's own."""
     canceled = await jobs.cancel(job_id)
     if canceled.changed and canceled.job.owner != (caller.key and caller.key.id):
         audit("job-canceled", caller.name, job=job_id, owner=canceled.job.owner)
@@ -187,7 +187,7 @@ async def result(
     request: Request,
     if_none_match: dependencies.IfNoneMatch,
 ) -> Response:
-    """Read the result of a succeeded job. `result-not-ready`: retry later. `no-result`: the job ended without one."""
+    """Read the result of a succeeded job. `result-not-ready`: retry later. `no-result`: the job has none."""
     accepted = ", ".join(request.headers.getlist("accept-encoding"))
     return result_response(await jobs.stored_result(job_id), if_none_match, accepted)
 
@@ -216,7 +216,7 @@ async def rerun(
 ) -> Response:
     """Queue the job's spec again, whatever the job's status. The new job's `rerun_of` is the old job's id.
 
-    The spec is checked as a new submit would be. If it can't run any more, pointers in the errors refer to the job's
+    The spec is checked as for a new submit. If the spec can't run any more, pointers in the errors refer to the job's
     spec.
     """
     submitted = await submit_rerun(state, job_id, idempotency_key)
@@ -247,8 +247,8 @@ log = logging.getLogger(__name__)
 async def delete(job_id: dependencies.JobId, state: dependencies.StateDep, caller: CallerDep) -> Response:
     """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
 
-    The comparisons, and events that are among the last 10,000 of all jobs, stay in Redis for a while, but no response
-    contains them.
+    The comparisons, and the job's events among the last 10,000 events of all jobs, stay in Redis for a while, but no
+    response contains them.
 
     The job's idempotency key stays in use for the rest of its 24 hours. If the artifact store is unreachable, the files
     can't be read any more, and are deleted within hours after the store is back.
@@ -260,7 +260,7 @@ async def delete(job_id: dependencies.JobId, state: dependencies.StateDep, calle
 
 
 async def _drop_files(state: State, job_id: str) -> None:
-    """Delete the files now if possible. Maintenance deletes those that are left, for example if this process dies."""
+    """Delete the files now if possible. Maintenance deletes files that are left, for example if this process dies."""
     try:
         with anyio.fail_after(FILES_WITHIN_S):
             await anyio.to_thread.run_sync(state.artifacts.drop, job_id, abandon_on_cancel=True)
@@ -271,7 +271,7 @@ async def _drop_files(state: State, job_id: str) -> None:
 _LOG_TEXT: dict[str, Any] = {
     "text/plain": {"schema": {"type": "string"}, "example": "[attempt 1, run 1]\nEpoch 1: loss 0.31\n"}
 }
-PIECE_CHARACTERS = 16 * 1024  # sent at once, and so held in memory for a slow client
+PIECE_CHARACTERS = 16 * 1024  # of one write; a slow client keeps one piece in memory
 Follow = Annotated[bool, Query(description="Keep streaming new output until the job is done")]
 
 

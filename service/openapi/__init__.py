@@ -39,7 +39,7 @@ _OF_STATUS = {"401": ["Challenge"], "429": ["RetryAfter", "RateLimit", "RateLimi
 
 
 def describe_headers(document: dict[str, Any]) -> None:
-    """Add the headers that each status implies to those that routes declare.
+    """Add the headers that follow from each status to the headers that routes declare.
 
     The security headers for browsers, which every response has, aren't listed.
     """
@@ -83,7 +83,7 @@ async def document(request: Request) -> Response:
 
 
 def _text(app: FastAPI) -> bytes:
-    """The document as JSON. Building it takes half a second at the first request; then it is cached."""
+    """The document as JSON. The first request builds it, in half a second; later requests get it from a cache."""
     if not hasattr(app.state, "document"):
         app.state.document = json.dumps(app.openapi(), ensure_ascii=False).encode()
     kept: bytes = app.state.document
@@ -132,7 +132,7 @@ def each_operation(document: Document) -> Iterator[tuple[str, str, Operation]]:
 
 
 def _drop_foreign_errors(document: Document) -> None:
-    """Remove the 422 that FastAPI adds to every route with parameters; routes document their own problems."""
+    """Remove the response 422 that FastAPI adds to routes with parameters; routes document their own problems."""
     for _, _, operation in each_operation(document):
         if "application/json" in operation["responses"].get("422", {}).get("content", {}):
             del operation["responses"]["422"]

@@ -1,6 +1,6 @@
-"""`python -m service.openapi`: replace the reviewed document, docs/openapi.json, by the current one.
+"""`python -m service.openapi`: overwrite docs/openapi.json, the reviewed document, with the current document.
 
-Exit code 1: the document can't be built. Exit code 2: a setting is invalid. Nothing is written then.
+Exit code 1: the document can't be built. Exit code 2: a setting is invalid. In both cases the file isn't changed.
 """
 
 import json
@@ -16,7 +16,7 @@ REVIEWED = Path("docs") / "openapi.json"
 
 
 def text(document: dict[str, Any]) -> str:
-    """The text of the file: one line per value, so that reviews see each change."""
+    """The text of the file: one line per value, so that a diff lists each change."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 

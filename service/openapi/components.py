@@ -4,8 +4,8 @@
 - The body of POST /v1/jobs has a schema for every registered workload.
 - Streams have one schema for each kind of event.
 - Examples are recorded requests and responses (examples.json). Tests validate them and repeat the requests.
-- Schemas of responses allow additional fields, as a newer service may add some; schemas of requests don't. A model
-that is part of both gets a second schema for requests.
+- Schemas of responses allow additional fields, because a newer service may add some. Schemas of requests allow none. A
+model that is part of both gets a second schema for requests.
 """
 
 import json
@@ -29,7 +29,7 @@ CONNECTION_ERRORS = ("bad-request", "head-timeout", "head-too-large", "too-many-
 
 
 def problem_codes(answer: Mapping[str, Any]) -> list[str]:
-    """The codes in a response's description by `service.problems.documented`; empty unless it is an error."""
+    """The codes in a response's description by `service.problems.documented`; empty if the response isn't an error."""
     return re.findall("`([a-z-]+)`", answer.get("description", ""))
 
 
@@ -86,7 +86,7 @@ def _envelope(schemas: Schemas) -> Schemas:
 
 
 def _add_submission(schemas: Schemas, workload: Workload, envelope: Schemas) -> None:
-    """Add the envelope for one workload, with its name as a constant and its params: only one `oneOf` then matches."""
+    """Add the envelope with a workload's name as a constant and its params, so that one schema of `oneOf` matches."""
     params = f"{_title(workload)}Params"
     _add(schemas, params, workload.params.model_json_schema(ref_template=_REF))
     one = deepcopy(envelope)
@@ -234,7 +234,7 @@ def describe_webhooks(document: dict[str, Any]) -> None:
 
 
 _REF_PREFIX = "#/components/schemas/"
-_REQUEST_PREFIX = "Submit"  # of the schemas of request bodies
+_REQUEST_PREFIX = "Submit"  # of the names of request schemas
 
 
 def open_response_schemas(document: dict[str, Any]) -> None:
@@ -269,7 +269,7 @@ def _schemas_within(value: Any, schemas: Schemas) -> set[str]:
 
 
 def _renamed(value: Any, names: Collection[str] | None = None) -> Any:
-    """A copy of `value` in which references to schemas, all or those in `names`, lead to the ones for requests."""
+    """A copy of `value` whose references to schemas (all, or those in `names`) lead to the schemas for requests."""
     if isinstance(value, list):
         return [_renamed(item, names) for item in value]
     if not isinstance(value, dict):

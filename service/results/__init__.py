@@ -1,1 +1,1 @@
-"""Results: lists and frames of them, and imports from elsewhere."""
+"""Results: tables and exports of them, and imports from another Dyno."""

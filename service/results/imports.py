@@ -77,8 +77,8 @@ async def create(
 ) -> ImportReport:
     """Import up to 100 lines that `GET /v1/results?format=jsonl` exported. If one line is wrong, none is imported.
 
-    Each line becomes a done job of your key, with `imported`. Repeating the request changes nothing. Imported jobs can
-    be listed, compared and deleted; they have no files.
+    Each line becomes a done job of your key with the field `imported`. Repeating the request changes nothing. Imported
+    jobs can be listed, compared and deleted; they have no files.
     """
     await state.readiness.require_fit()
     report = await ResultImports(state.client, state.settings, state.jobs).store(lines)
@@ -126,7 +126,7 @@ def _read_line(text: bytes) -> ExportedResult:
 
 
 def _of_its_kind(document: Any, errors: list[FieldError]) -> list[FieldError]:
-    """`errors`; if the line has only one spec, without errors that the model for two specs reports."""
+    """Drop the errors that the model for two specs reports, if the line has only one spec."""
     with contextlib.suppress(KeyError, TypeError):
         if "against" not in document["job"]["spec"]:
             return [error for error in errors if error.pointer not in _OF_TWO_SPECS]
@@ -157,7 +157,7 @@ def _faults(line: ExportedResult) -> Iterator[FieldError]:
 
 
 def _size_faults(line: ExportedResult) -> Iterator[FieldError]:
-    """Too many metrics or params, or rows that are too large: they would enlarge the tables of all results."""
+    """Faults for too many metrics or params, or too large rows, which would enlarge the tables of all results."""
     specs = {"/job/spec": line.job.spec}
     if isinstance(line.job.spec, InterleavedSpec):
         specs["/job/spec/against"] = line.job.spec.against

@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/results", tags=["results"])
 
 TABLE_CHARACTERS = 4 * 2**20  # limit of a page; 200 jobs with ten metrics and 20 params take 2 MiB
 _JOBS_AT_ONCE = 20  # number of jobs whose results are read from Redis at once
-_MAKING = anyio.CapacityLimiter(1)  # one table at a time: making a full one takes 60 MB
+_MAKING = anyio.CapacityLimiter(1)  # one table at a time: building a full table takes 60 MB
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 _LINES: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string"}}}
 # FastAPI would name this schema after the operation id; generated clients know it by this title.

@@ -34,7 +34,7 @@ async def browse(request: Request, state: StateDep, caller: CallerDep, saved: Sc
 @router.post("/{name}/pause")
 @requires(SUBMIT, OWN)
 async def pause(name: Name, caller: CallerDep, saved: SchedulesDep) -> Response:
-    """Keep the schedule without firing it. Its spec isn't checked again, since its device may be away."""
+    """Keep the schedule without firing it. Doesn't check the spec again, since the spec's device may be away."""
     is_paused = False
     while not is_paused:  # try again if the scheduler recorded a firing in between
         stored = await _own(name, caller, saved)
@@ -70,7 +70,7 @@ async def _own(name: str, caller: Caller, saved: Schedules) -> StoredSchedule:
 
 
 def _as_new(schedule: JobSchedule) -> NewSchedule:
-    """The request that would save the schedule again. Raises InvalidSchedule if it isn't valid any more."""
+    """The request that would save the schedule again. Raises InvalidSchedule if the schedule isn't valid any more."""
     spec = {"workload": schedule.spec.workload, **schedule.spec.model_dump(mode="json", exclude_defaults=True)}
     document = {"cron": schedule.cron, "timezone": schedule.timezone, "spec": spec}
     return validate_model(NewSchedule, document, [], InvalidSchedule)

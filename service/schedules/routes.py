@@ -51,10 +51,10 @@ async def save(
     saved: SchedulesDep,
     response: Response,
 ) -> JobSchedule:
-    """Save a spec under a name of your key, with the times at which Dyno submits it as a job with your key's limits.
+    """Save a spec under a name of your key, with the times at which Dyno submits it under your key's limits.
 
-    The spec is checked as a submit checks it. The schedule's jobs get the label `schedule` with the name. An earlier
-    schedule of this name is replaced; its firings and missed times stay in the document.
+    The spec is checked as for a submit. The schedule's jobs get the label `schedule` with the name. An earlier schedule
+    of this name is replaced; its firings and missed times stay in the document.
     """
     is_new, made = await scheduler.save(state, saved, name, new)
     if is_new:
@@ -79,7 +79,7 @@ async def browse(saved: SchedulesDep) -> ScheduleList:
 @auth.requires(auth.READ, auth.OWN)
 async def show(name: Name, saved: SchedulesDep) -> JobSchedule:
     """Read a schedule: its next times, its firings and its missed times. If an admin's key has no schedule of this
-    name, it gets another key's.
+    name, the response has another key's schedule.
     """
     return await saved.get(name)
 

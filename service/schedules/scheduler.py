@@ -2,7 +2,7 @@
 
 Each API process looks for due schedules every `schedules_every_s`. A firing is a submit by the schedule's key, within
 that key's rights and limits. After an outage, the scheduler still fires for the last due time if that is at most
-`LATE_S` old; the document lists other due times as missed. The store decides which API fires (dyno/store/schedule.lua).
+`LATE_S` old; the document lists other due times as missed. The store decides which process fires (schedule.lua).
 """
 
 import logging
@@ -84,7 +84,7 @@ async def _new_schedule(state: State, name: str, new: job_schedule.NewSchedule) 
 
 
 def _labels(spec: dict[str, JsonValue], name: str) -> JsonValue:
-    """The labels of the spec with the label that names the schedule. Raises InvalidSpec."""
+    """The labels of the spec, and the label that names the schedule. Raises InvalidSpec."""
     labels = spec.get("labels", {})
     if not isinstance(labels, dict):
         return labels
@@ -200,7 +200,7 @@ class _Passed(NamedTuple):
 
 
 def _passed(schedule: job_schedule.JobSchedule, now: datetime) -> _Passed:
-    """The due times until `now`. Takes 4 µs per time of `* * * * *`, and 44 µs per time of a daily schedule."""
+    """The due times until `now`. Each takes 4 µs for the expression `* * * * *`, and 44 µs for a daily schedule."""
     newest = deque[datetime](maxlen=job_schedule.MOST_KEPT + 1)
     number = 0
     if schedule.next_firings and schedule.next_firings[0] <= now:
@@ -227,8 +227,8 @@ def cron_times(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
 
     Raises InvalidSchedule with all errors.
 
-    When clocks go forward, a time in the skipped hour moves to the end of that hour. When they go back, a time in the
-    repeated hour occurs once. Expressions whose minute or hour begins with `*` follow real time instead.
+    When clocks go forward, a time in the skipped hour moves to the end of that hour. When clocks go back, a time in the
+    repeated hour occurs once. Expressions whose minute or hour begins with `*` follow the elapsed time instead.
     """
     if wrong := [*_expression_errors(cron), *_zone_errors(timezone)]:
         raise errors.InvalidSchedule(wrong)
@@ -265,4 +265,4 @@ def _zone_errors(name: str) -> Iterator[errors.FieldError]:
 @lru_cache(maxsize=1)
 def _known_zones() -> frozenset[str]:
     """The names of time zones. Reading the system's folders takes 60 ms."""
-    return frozenset(zoneinfo.available_timezones()) - {"localtime"}  # depends on the host that fires
+    return frozenset(zoneinfo.available_timezones()) - {"localtime"}  # its meaning depends on the host

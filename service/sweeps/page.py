@@ -70,7 +70,7 @@ async def _browse(
 
 
 def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
-    """A kind with a live device if one of the preset's kinds has no live device; empty to use the preset's kinds."""
+    """A kind with a live device if one of the preset's kinds has no live device; empty if the preset's kinds fit."""
     preset_kinds = (preset.grid or {}).get("device", [])
     return kinds[0] if kinds and not all(kind in kinds for kind in preset_kinds) else ""
 
@@ -116,7 +116,7 @@ async def show(
 
 
 def _best(sweep: Sweep) -> SweepPoint | None:
-    """The point with the best value; None unless several points have a value."""
+    """The point with the best value; None if fewer than two points have a value."""
     figures = [(point, metric) for point in sweep.points if (metric := point.metric(sweep.metric))]
     values = [(metric.value, point, metric.better) for point, metric in figures if metric.value is not None]
     if len(values) < 2:
@@ -158,7 +158,7 @@ async def submit_form(
 
 
 def as_sweep(workload: str, fields: Mapping[str, str]) -> dict[str, Any]:
-    """The request that the fields describe. Raises InvalidSweep if no field has several values, and InvalidSpec."""
+    """The request that the fields describe. Raises InvalidSpec, and InvalidSweep if no field has several values."""
     rest, grid = dict(fields), dict[str, list[Any]]()
     for name, text in fields.items():
         if name.startswith(PARAM) or name in _AXES:

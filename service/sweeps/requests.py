@@ -3,11 +3,11 @@
 Every point is checked as POST /v1/jobs checks a spec before any job is queued, and all faults are reported together.
 
 Each point is one job, or one job in each of several rounds. The jobs of a round are queued in a random order (seeded by
-the sweep's id). In the order of the axis, a machine that slowly gets warmer would look like an effect of the axis. In a
-random order such a drift becomes scatter: a ratio's interval over rounds includes it, but the runs of a single job
-don't show it. A round consists of whole jobs, because a single run is `indicative` at best, the checks across runs
-would be lost, and a training workload would train in full for each run. So one round is the default. Use more `rounds`
-with fewer `processes` in each for points that differ little.
+the sweep's id). In the order of the axis, the slow warming of a machine would look like an effect of the axis. In a
+random order, such a drift becomes scatter. A ratio's interval over rounds includes this scatter; the interval over the
+runs of a single job doesn't. A round has whole jobs, not single runs: a single run is `indicative` at best, has no
+checks across runs, and trains a training workload in full. So one round is the default. For points that differ little,
+use more `rounds` with fewer `processes` in each.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class SweepPlan:
 
 @dataclass
 class Faults:
-    """Faults of points, each with the points that have it."""
+    """Faults of points. Each fault is stored with the points that have it."""
 
     plan: SweepPlan
     found: dict[errors.FieldError, list[int]] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Faults:
         return of_point[0].detail
 
     def check(self) -> None:
-        """Raises InvalidSweep if there are any."""
+        """Raises InvalidSweep if there are faults."""
         if self.found:
             raise errors.InvalidSweep([self._of_points(fault, positions) for fault, positions in self.found.items()])
 
@@ -206,8 +206,8 @@ def _check_repeated(request: sweep.SweepRequest, points: Sequence[Mapping[str, J
 def _bases(request: sweep.SweepRequest, points: Sequence[Mapping[str, JsonValue]]) -> list[int | None]:
     """The position of each point's base: the point with the values of `base` and the point's own other values.
 
-    If no such point exists, the base is the only point with the values of `base`, or None if several points have
-    these values. Raises InvalidSweep if no point has them.
+    If that point doesn't exist, the base is the only point with the values of `base`, or None if several points have
+    these values. Raises InvalidSweep if no point has these values.
     """
     base = request.base
     if base is None:
@@ -296,7 +296,7 @@ def _metrics(request: validation.JobRequest) -> list[str]:
 
 
 async def submit(state: State, sweeps: Sweeps, planned: SweepPlan, idempotency_key: str | None) -> tuple[str, bool]:
-    """Queue all jobs, or find the sweep of an earlier request with this key. Returns its id, and True if it was found.
+    """Queue all jobs, or find the sweep of an earlier request with this key. Returns its id, and True if it existed.
 
     Raises InvalidSweep, PriorityNotAllowed, StoreUnfit, and what `Sweeps.submit` raises; then no job is queued.
     """
@@ -358,7 +358,7 @@ def _without_refused_batches(
 ) -> tuple[SweepPlan, list[sweep.BatchLimit]]:
     """The plan without the batch sizes that are refused, and the limits with the reasons.
 
-    If all sizes for the same values of the other axes are refused, their faults are kept.
+    If all batch sizes at one combination of the other axes are refused, their faults are kept.
     """
     alike: dict[str, list[int]] = {}
     rests = [
@@ -410,7 +410,7 @@ def _record(
 async def _admit_all(
     state: State, requests: Mapping[int, validation.JobRequest], faults: Faults
 ) -> dict[int, tuple[validation.JobRequest, Admission, Baseline | None]]:
-    """The jobs that can run, by position. Adds the reasons of the others to `faults`. Raises PriorityNotAllowed."""
+    """The jobs that can run, by position. Adds the faults of other jobs to `faults`. Raises PriorityNotAllowed."""
     admitted: dict[int, tuple[validation.JobRequest, Admission, Baseline | None]] = {}
     for position, request in requests.items():
         try:
@@ -419,5 +419,5 @@ async def _admit_all(
             faults.add(position, invalid.errors)
         except errors.NoDeviceFits as absent:
             faults.add(position, [errors.FieldError("/device", absent.code, absent.detail)])
-        await asyncio.sleep(0)  # let other requests run: each of many estimates may take a millisecond
+        await asyncio.sleep(0)  # let other requests run: each estimate may take a millisecond
     return admitted

@@ -34,7 +34,7 @@ _HOW = CompareHow()  # the default margin and confidence
 
 @dataclass(frozen=True)
 class Measured:
-    """The jobs and results of a point, by round. A job that is gone, or a missing result, is None."""
+    """The jobs and results of a point, by round. A missing job or a missing result is None."""
 
     jobs: Sequence[StoredJob | None]
     results: Sequence[ResultSummary | None]
@@ -101,7 +101,7 @@ def _notes(points: Sequence[sweep_model.SweepPoint]) -> list[str]:
 async def _read_together(state: State, stored: StoredSweep) -> tuple[StoredSweep, list[Measured]]:
     """The sweep and its results so far. Reads both again if a point was stopped or the sweep canceled in between.
 
-    Raises UnknownSweep if it is gone.
+    Raises UnknownSweep if the sweep is gone.
     """
     measured = await read_measured(state, stored)
     while any(Status.CANCELED in point.statuses for point in measured):
@@ -212,8 +212,8 @@ def _point(point: sweep_model.StoredPoint, measured: Measured, compared: dict[st
 
 
 def pooled(of_rounds: Sequence[Metric | None]) -> sweep_model.PointMetric:
-    """The metric over the rounds that have it. If only one round has it, or if it is a metric over seeds, which all
-    rounds share: the metric of the last job.
+    """The metric over the rounds that have it. If only one round has the metric, or if the metric is over seeds, which
+    all rounds share, returns the metric of the last job.
     """
     metrics = [metric for metric in of_rounds if metric is not None]
     last = sweep_model.PointMetric.model_validate(metrics[-1], from_attributes=True)
@@ -276,7 +276,7 @@ def _compared(base: Measured, other: Measured, metric: str, workload: Workload |
 def comparability(
     base: Measured, other: Measured, results: Sequence[ResultSummary], metric: str, workload: Workload | None
 ) -> tuple[str | None, bool | None]:
-    """Why the metric of two points' results can't be compared (None if it can), and whether the work is the same."""
+    """Returns why two points' results can't be compared (None if they can), and whether their work is the same."""
     if base.spec is None or other.spec is None:
         return "the spec of a job can't be read", None
     free = differences.free_params(metric, workload)

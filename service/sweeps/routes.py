@@ -58,7 +58,7 @@ MetricQuery = Annotated[
 
 
 async def read_sweep(state: State, stored: StoredSweep, metric: str | None) -> Sweep:
-    """As `sweep_results.read`, but raises InvalidRequest: the metric is from the query."""
+    """Like `sweep_results.read`, but raises InvalidRequest, because the metric is from the query."""
     with dependencies.as_parameter_errors():
         return await sweep_results.read(state, stored, metric)
 
@@ -228,7 +228,7 @@ async def plot(
         raise problems.InvalidRequest([FieldError("/query/kind", "does-not-fit-axes", fault)])
     picture, media_type = charts.draw(now, kind), "image/svg+xml" if format == "svg" else "image/png"
     image = await anyio.to_thread.run_sync(picture.svg if format == "svg" else picture.png)
-    return Response(image, 200, middleware.SANDBOXED_PICTURE, media_type)  # the values of the axes are foreign text
+    return Response(image, 200, middleware.SANDBOXED_PICTURE, media_type)  # values of axes are untrusted text
 
 
 def _answer(model: BaseModel, status: int, headers: dict[str, str]) -> Response:

@@ -75,7 +75,7 @@ async def browse(
 )
 @auth.requires(auth.SUBMIT, auth.OWN)
 async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: auth.CallerDep) -> Delivery:
-    """Send the delivery again at once with the same `webhook-id`, whatever its status, and retry it like a new one.
+    """Send the delivery again at once with the same `webhook-id`, whatever its status. Retry it like a new delivery.
 
     An attempt in progress continues; if it fails, the next attempt follows at once.
     """

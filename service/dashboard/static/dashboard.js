@@ -1,4 +1,4 @@
-// Live parts of pages: progress by server-sent events, estimates in forms, and shortcuts. All pages work without it.
+// Live parts of pages: progress by server-sent events, estimates in forms, and shortcuts. All pages work without this.
 "use strict";
 
 const REFRESH_MS = 2000;
@@ -27,7 +27,7 @@ function selectorOf(element) {
   return `${element.localName}[${name}="${CSS.escape(element.getAttribute(name) ?? "")}"]`;
 }
 
-// Replace the content of the page by the server's current version. Open parts stay open, chosen results stay chosen,
+// Replace the content of the page with the server's current version. Open parts stay open, chosen results stay chosen,
 // and the focused link keeps the focus.
 async function refresh() {
   const main = document.getElementById("main");
@@ -95,7 +95,7 @@ document.addEventListener("visibilitychange", () => {
 window.addEventListener("pagehide", stop);
 window.addEventListener("pageshow", (event) => { if (event.persisted) { soon(); follow(); } });
 
-// Show the estimate for the present values of a form.
+// Show the estimate for the current values of a form.
 function estimate(form) {
   const said = form.querySelector(".estimate");
   let due = null;

@@ -1,7 +1,7 @@
 """Check a worker's device: its peak figures, whether runners can be forked on it, its presence after a failed run.
 
 Peaks and presence are checked in a separate process. This keeps numerical libraries, their threads and pinning out of
-the worker, and isolates calls to a driver that may hang forever. In the worker, such a call would block all other calls
+the worker, and isolates driver calls, which may hang forever. In the worker, a hanging call would block all other calls
 to the driver, and a call that hangs in the kernel would keep even a killed worker from exiting.
 
 At its start, the worker tests whether a process that has imported the default framework can be forked. It tests another
@@ -98,7 +98,7 @@ def write_loss(device_id: str, uuids: list[str]) -> None:
 
 
 PROOF_TIMEOUT_S = 45.0  # an import without compiled bytecode takes 6 s on an idle machine
-_LEASE_SHARE = 0.75  # maximum share of the lease: no heartbeat extends it while the job waits for a self-test
+_LEASE_SHARE = 0.75  # a self-test's maximum share of the lease: during the test, no heartbeat extends the job's lease
 # The smallest possible job: it starts the device, multiplies, reads the product back and checks it.
 _SPEC = Spec(
     workload="matmul",

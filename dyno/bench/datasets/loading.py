@@ -1,7 +1,7 @@
 """Choose the source of a data set: real files, a download, the shipped sample or synthetic data.
 
-DYNO_DOWNLOAD=1 allows downloads from the data set's official address. Downloads and redirects use https only and must
-match the known size and SHA-256. A download installs all files or none.
+DYNO_DOWNLOAD=1 allows downloads from the data set's official address. Downloads and redirects use https only, and files
+must have the known size and SHA-256. A download installs all files or none.
 """
 
 import contextlib
@@ -176,8 +176,8 @@ class Forms(Generic[Data]):
     """The available forms of data set `name`.
 
     `real` returns None if no file of the real data set exists. `sample` is None if Dyno ships no sample. `absent`: the
-    error message that lists the searched files. `remotes`: the files of the real data set, if their addresses and sums
-    are known.
+    error message that lists the searched files. `remotes`: the files of the real data set, if their addresses and
+    checksums are known.
     """
 
     name: str

@@ -325,7 +325,7 @@ def _affinity_mask() -> str:
 
 
 def _last_cache(folder: Path) -> tuple[str, int] | None:
-    """(sharing cores, bytes) of the cache of the highest level, without instruction caches."""
+    """(cores that share it, bytes) of the cache of the highest level, without instruction caches."""
     caches: list[tuple[int, str, int]] = []
     for cache in folder.glob("index[0-9]*"):
         match = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(cache / "size"))
@@ -362,7 +362,7 @@ class Cache:
 class Topology:
     """`cores` counts physical cores; `processors` lists logical cores; `nodes`: NUMA node -> its processors.
 
-    `shown_hz` is the clock that the kernel reports, which a hypervisor may make up. `least_hz` and `most_hz` are the
+    `shown_hz` is the clock that the kernel reports, which a hypervisor may falsify. `least_hz` and `most_hz` are the
     governor's limits.
     """
 

@@ -31,7 +31,7 @@ CHAINS = 12  # independent multiply-adds: two pipes with a latency of 5 (Haswell
 
 @dataclass(frozen=True)
 class MachineCode:
-    """`amount` per iteration: cycles for the clock loop, floating-point operations for the other loops."""
+    """`amount`: the cycles (clock loop) or floating-point operations (other loops) of one iteration."""
 
     name: str
     flag: str | None  # the required ISA flag
@@ -175,7 +175,7 @@ def _iterations_per_burst(loop: MachineLoop, burst_s: float = BURST_S) -> int:
 
 
 def _duration_s(loop: MachineLoop, iterations: int) -> float:
-    """The thread's processor time: beside a busy process, the wall clock would show half the rate in every burst."""
+    """The thread's processor time: with another busy process, the wall clock would give half the rate in all bursts."""
     start_ns = time.thread_time_ns()
     loop(iterations)
     return (time.thread_time_ns() - start_ns) / 1e9

@@ -10,7 +10,7 @@ FLOP of products, multiply-add = 2 (for the other operators, no FLOP are counted
 - convolution 3 x 3, C to C channels on a square of side S: 2·9·S²·C²
 
 Bytes are the compulsory traffic, as in a roofline (Williams, Waterman & Patterson 2009): each input is read once, each
-output written once. An embedding reads only the rows that it looks up. A cache may be faster than the memory's rate.
+output written once. An embedding reads only the rows that it looks up. Cached inputs may be faster than memory allows.
 """
 
 import math

@@ -47,7 +47,7 @@ class Params(Model, strict=True):
         return []
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
-        """Errors in params that the framework, with `replicas`, supports on no device. Pointers: see `conflicts`."""
+        """Errors in params that the framework can't run with `replicas` on any device. Pointers: see `conflicts`."""
         return []
 
     def conflicts_with(self, framework: FrameworkName, device: Device) -> list[FieldError]:
@@ -143,7 +143,7 @@ class MetricSpec:
 
     @property
     def sampled(self) -> bool:
-        """Whether each sample of every case yields a value."""
+        """Whether each sample of every case yields a value of this metric."""
         return not (self.once or self.each_run or self.against or self.loop)
 
 

@@ -252,9 +252,9 @@ def reserved_cores(settings: Settings) -> set[int]:
 
 
 def core_to_reserve(cores: Collection[int], named: Collection[int] = (), topology: Path = TOPOLOGY) -> set[int]:
-    """The first of `cores` for Dyno's own processes, with its hyperthreads, which share its pipes and caches.
+    """The first of `cores`, for Dyno's own processes, and its hyperthreads, which share its pipes and caches.
 
-    Cores `named` by a device aren't reserved. Empty with fewer than RESERVE_FROM cores, or if no core is left.
+    Cores `named` by a device aren't reserved. Returns no core if there are fewer than RESERVE_FROM, or if none is left.
     """
     if len(cores) < RESERVE_FROM:
         return set()

@@ -238,7 +238,7 @@ THROTTLES = {
     0x80: "power brake",
 }
 # Counters of nvmlDeviceGetViolationStatus (nvmlPerfPolicyType_t in nvml.h): nanoseconds in which a power limit, heat or
-# a limit of the board kept the clock below the requested clock. They miss no moment between readings.
+# a limit of the board kept the clock below the requested clock. They also count between readings.
 THROTTLE_COUNTERS = {0: "power cap", 1: "thermal slowdown", 3: "board limit"}
 # The reasons that these counters cover. Working counters replace single readings of these bits.
 COUNTED_REASONS = frozenset({"power cap", "software thermal slowdown", "hardware thermal slowdown"})
@@ -328,8 +328,8 @@ class GpuSensors:
             return []
 
 
-# Maximum share of the time that readings with the counters may take; separately, also that of readings without them. So
-# slow readings (NVML's counters take milliseconds) are rare, and the device doesn't cool down between samples.
+# Maximum share of time for readings with the counters and, separately, for readings without them. Slow readings (NVML's
+# counters take milliseconds) are therefore rare, and the device doesn't cool down between samples.
 COST_SHARE = 0.0025
 _STOOD_STILL = "the counters of throttling stood still although most readings showed throttling"
 _ONE_READING = "the counters were read only once"
@@ -352,7 +352,7 @@ class SensorRecorder:
         self._source, self._now_s = source, now_s
         self._readings: list[_TimedReading] = []
         self._samples = 0
-        self._rest_until_s = {True: -math.inf, False: -math.inf}  # before readings with and without counters
+        self._rest_until_s = {True: -math.inf, False: -math.inf}  # rest before readings with, without counters
 
     def look(self) -> None:
         now_s = self._now_s()
@@ -364,7 +364,7 @@ class SensorRecorder:
     def over(self, warmup: int) -> Sensors:
         """Sensors over the window from the first sample after `warmup` samples until now.
 
-        Slow counters may have no reading at the window's start: their differences begin at their last reading before it.
+        Slow counters may have no reading at the window's start. Their differences begin at their last reading before.
         """
         last = self._read(counters=True)
         readings = [*self._readings, last]

@@ -281,6 +281,6 @@ class Framework(Protocol):
 
 
 def compiled_total(framework: Framework, model: Any, count: int) -> Callable[[Any], Any]:
-    """A compiled sum of a Keras model's float32 outputs for `count` inputs. It leaves no compilation to a first call."""
+    """A compiled sum of a Keras model's float32 outputs for `count` inputs. On JAX, its first call compiles nothing."""
     outputs = framework.array(np.zeros((count, *model.output_shape[1:])), "float32")
     return framework.compile(lambda values: framework.total(values), outputs)

@@ -167,7 +167,7 @@ class _CaseChecks:
         """Compare the time of a sample with `execution_s`, the time of `count` executions.
 
         To confirm a suspicion, the check compares numbers of executions that differ more. On a busy host, readings of
-        similar length scatter alike. Of executions that do work, a few may run undisturbed, but many can't.
+        similar length scatter alike. If executions do work, a few may run undisturbed, but many can't.
         """
         sample_s = self._count * self._single_s
         if count < self._count:

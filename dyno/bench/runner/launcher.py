@@ -271,7 +271,7 @@ def _parse_frame(line: bytes | bytearray) -> AnyFrame | None:
         return None
 
 
-# The framework whose zygote starts before the first job. Zygotes of other frameworks start with their first job.
+# The framework whose zygote starts before the first job. Any other zygote starts with the first job of its framework.
 DEFAULT_FRAMEWORK = next(iter(installed_frameworks()), "tensorflow")
 
 # -P keeps the working directory out of sys.path; faulthandler writes the Python stack of a crash to the log.
@@ -410,7 +410,7 @@ class Launcher:
         request_fd = _file_of(request)
         child_fds = [frames_write, log.write_fd, request_fd, status_write]
         zygote_pid = None
-        for _ in range(2):  # the zygote may have died since the last check: retry once with a new one
+        for _ in range(2):  # the zygote may have died since the last check: retry once with a new zygote
             try:
                 zygote = self._zygote(framework)
                 zygote.ask(argv, child_fds)

@@ -1,7 +1,7 @@
 """Limit a runner's memory, processes and files: by a cgroup if the kernel allows it, else by checks of /proc.
 
 The checks of /proc run with the heartbeats, at most every 2 s. A zygote joins the cgroup once, after its imports, and
-forks inherit it. So the cgroup costs the runs nothing, and it doesn't count the memory of the imports.
+its forks are members from the start. So the cgroup costs the runs no time and doesn't count the imports' memory.
 
 cgroup v1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a child cgroup if the worker may write to its
 own cgroup. cgroup v2 (cgroup-v2.rst) allows a child with a memory limit only if the parent holds no processes, except
@@ -167,7 +167,7 @@ def _require_domain(folder: Path) -> None:
 
 
 def _undo(folder: Path | None, base: Path | None, controller: str) -> None:
-    """Undo a failed attempt; otherwise the base stays "threaded"."""
+    """Undo a failed attempt to make a cgroup. Otherwise the base stays "threaded"."""
     with contextlib.suppress(OSError):
         if folder is not None:
             folder.rmdir()

@@ -1,6 +1,6 @@
 """Train a model: all epochs once in full, then the same compiled step repeatedly for timing.
 
-A workload provides a `Plan`: how to make its model, the training data, and how to evaluate it. `Epochs` runs the
+A workload provides a `Plan`: how to make its model, the training data, how to evaluate the model. `Epochs` runs the
 epochs with Keras' own callbacks. Further trials differ only in their seed.
 
 On TensorFlow, `jit_compile` "auto" measures both settings and uses the faster one. JAX compiles every step, PyTorch
@@ -73,7 +73,7 @@ def _to_accuracy(epochs: Sequence[Epoch], target: float | None) -> dict[str, Any
 
 
 def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """The mean accuracy and its interval (Student's t over the seeds), clipped to 0 to 1; empty for fewer than two.
+    """The mean accuracy and its interval (Student's t over the seeds, clipped to 0 to 1); empty for a single accuracy.
 
     `wrong` becomes None, because it belongs to a single trial.
     """
@@ -236,7 +236,7 @@ def _said_by(error: Exception) -> str:
 
 
 def _few(samples: Dataset, count: int) -> Dataset:
-    """The first `count` samples. Windows keep the whole series, which is small, because they may start anywhere."""
+    """The first `count` samples. Windows may start anywhere, so they keep the whole series, which is small."""
     if samples.starts is not None:
         return replace(samples, starts=samples.starts[:count])
     return replace(samples, inputs=samples.inputs[:count], targets=samples.targets[:count])
@@ -274,7 +274,7 @@ class Plan:
     amounts: dict[str, float] = field(default_factory=dict)  # besides "epoch" and "step"; see MetricSpec.amount
     jit_unmeasured: str | None = None  # why "auto" means False for this model on TensorFlow, without a measurement
     flops_per_sample: float | None = None  # of a training step
-    params: dict[str, JsonValue] = field(default_factory=dict)  # that depend on the data; see `Verification.params`
+    params: dict[str, JsonValue] = field(default_factory=dict)  # decided by the data; see `Verification.params`
 
 
 class ModelTraining:

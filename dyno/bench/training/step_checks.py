@@ -59,7 +59,7 @@ class StepCounter:
 
 
 class StepLosses:
-    """The running losses of a model's steps on batches of `batch_size`. `trained`: it began with another job's weights.
+    """The running losses of a model's steps. `trained`: whether the model began with another job's weights.
 
     `start`: the loss before the first step; None if the first call made several steps, if the batch is small, or if the
     model is `trained`: then a batch's loss comes mostly from a few wrong samples.

@@ -7,7 +7,7 @@ batch. If a training overlaps a step with the next copy, its pipeline may cost l
 images enlarged by repeating each pixel. Such files decode faster than photographs of the same size.
 
 No thread works between two calls of `execute`. A call leaves as many batches ready as it found, so its time includes
-the making of as many batches as it takes. `verify` checks that the batches hold images and differ from each other,
+making as many batches as it takes. `verify` checks that the batches hold images and differ from each other,
 because the loss doesn't reveal a repeated batch: a model memorises it.
 
 FLOP of one execution (one training step): the network's FLOP (`mnist_cnn`, `cifar10_cnn`) for each image. Decoding

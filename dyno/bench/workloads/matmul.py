@@ -425,7 +425,7 @@ def _unidentified(checks: Mapping[str, contract.Verification]) -> dict[str, str]
 
 
 def _worst(precisions: Sequence[Precision]) -> Precision | None:
-    """The precision with the largest error: of the mismatching ones, or else the identified ones, or else all."""
+    """The precision with the largest error: of the mismatching precisions, else of the identified ones, else of all."""
     wrong = [precision for precision in precisions if result_checks.precision_mismatch(precision)]
     identified = [precision for precision in precisions if precision.observed is not None]
     return max(wrong or identified or precisions, key=lambda precision: precision.rel_error or 0.0, default=None)

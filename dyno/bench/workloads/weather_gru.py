@@ -113,7 +113,7 @@ def weather_model(keras: Any, signals: int, params: WeatherGruParams, jit_compil
 
 
 def windows(hours: Series, first: int, last: int, params: WeatherGruParams) -> Dataset:
-    """Windows over the hours from `first` up to `last` that forecast every hour after the first window's warm-up.
+    """Windows over the hours from `first` up to `last`. They forecast every hour after the first window's warm-up.
 
     The last window may overlap its predecessor by more than the warm-up. At least one window must fit: see
     `WeatherGruParams.conflicts`.

@@ -56,7 +56,7 @@ class Params(Model, strict=True):
 
     @property
     def replicable(self) -> bool:
-        """Whether a `Workload.replicable` workload can run on several devices with these params."""
+        """Whether a workload that is `Workload.replicable` can run on several devices with these params."""
         return True
 
 

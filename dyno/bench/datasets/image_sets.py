@@ -1,6 +1,6 @@
 """Shared code of the image data sets: their arrays, the four idx files, and synthetic images.
 
-MNIST and Fashion-MNIST have four gzipped idx files with the same names and shapes; their SHA-256 tells them apart. The
+MNIST and Fashion-MNIST have four gzipped idx files with the same names and shapes; only their SHA-256 differ. The
 search skips a folder with none of the four. A folder with some of them, a damaged file, or a file of another data set,
 is an error. Synthetic images are deterministic and learnable: one coarse pattern per class, shifted, with noise.
 """

@@ -8,8 +8,8 @@ Cgroups, version 2 and 1 (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/
 ancestor binds this process, so all ancestors are read and the smallest limit applies. Files: cpu.max, memory.max (v2);
 cpu.cfs_quota_us, cpu.cfs_period_us, memory.limit_in_bytes (v1).
 
-Identity: vendor, family and model as the processor reports them, never the marketing name. Two machines that both
-called themselves "AMD EPYC" differed threefold in speed.
+Identity: vendor, family and model as the processor reports them, never the marketing name. Of two machines with
+the name "AMD EPYC", one was three times as fast as the other.
 
 Topology: /proc/cpuinfo, /proc/meminfo and /sys/devices/system/{cpu,node}, as documented in the kernel's
 Documentation/ABI/testing, sysfs-devices-system-cpu and sysfs-devices-node.

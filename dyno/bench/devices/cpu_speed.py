@@ -191,7 +191,7 @@ def measure_clock_hz(core: int) -> float | None:
     """The highest clock of `core` under light load, in cycles per second; None if it can't be measured.
 
     The result is the best burst of 1 ms. The loop ends when eight bursts in a row don't exceed the best by 0.2 %:
-    after 10 ms as a rule, 40 ms at most. It has its own thread, so the caller's affinity doesn't change.
+    after 10 ms as a rule, 40 ms at most. The loop runs in its own thread, so the caller's affinity doesn't change.
     """
     try:
         with ThreadPoolExecutor(1) as thread:

@@ -82,7 +82,7 @@ def no_peaks(reason: str) -> DatasheetPeaks:
 
 @cache
 def peak_table(path: Path = TABLE) -> tuple[DatasheetRow, ...]:
-    """All rows. Raises ValueError with the line for a row that is incomplete, not numeric or a duplicate."""
+    """All rows. Raises ValueError, with the line number, for a row that is incomplete, not numeric or a duplicate."""
     with path.open(newline="") as stream:
         reader = csv.DictReader(stream, restkey="more")
         if tuple(reader.fieldnames or ()) != COLUMNS:

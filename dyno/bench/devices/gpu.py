@@ -21,7 +21,7 @@ from dyno.settings import Settings
 # Multiprocessors of compute capability 8.0 have 64 cores for float32; later GPUs with MIG have 128 (CUDA C++
 # Programming Guide, "Compute Capabilities").
 _CORES_OF_CAPABILITY_8_0, _CORES = 64, 128
-_MEMORY_PARTS = 8  # a slice has some eighths of the GPU's memory, and as many of its bandwidth and of its cache
+_MEMORY_PARTS = 8  # a slice has a multiple of 1/8 of the GPU's memory, and the same share of bandwidth and cache
 _NO_SHARE = "NVML doesn't report which part of the GPU this slice (MIG) is"
 _NO_SLICES = "it is divided (MIG), but has no slice; create one with nvidia-smi mig -cgi <profile> -C"
 

@@ -1,6 +1,6 @@
 """Lock a device for one benchmark at a time: the runner holds a lock file per core or accelerator.
 
-The kernel releases an `flock` when its process dies, and a runner that outlives its supervisor still blocks the next
+The kernel releases an `flock` when its holder dies, so a runner that outlives its supervisor still blocks the next
 worker. CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. GPU devices lock
 each GPU, or their slice of a GPU. Emulated devices share their cores with each other, but not with a CPU device, which
 needs undisturbed cores.
@@ -97,7 +97,7 @@ class DeviceTurn:
         return turn
 
     def _left_over_runner(self, busy: DeviceBusy) -> Holder:
-        """The runner of an attempt that has ended: it has the device, and no worker has the turn."""
+        """The runner of an attempt that has ended. It still has the device, although no worker has the turn."""
         now_s = self._clock()
         if self._left_over is None or self._left_over[0] != busy.pid:
             self._left_over = busy.pid, now_s

@@ -364,7 +364,7 @@ class SensorRecorder:
     def over(self, warmup: int) -> Sensors:
         """Sensors over the window from the first sample after `warmup` samples until now.
 
-        Slow counters may have no reading at the window's start. Their differences begin at their last reading before.
+        Slow counters may have no reading at the window's start. Their differences begin at the last reading before it.
         """
         last = self._read(counters=True)
         readings = [*self._readings, last]
@@ -440,7 +440,7 @@ def _grown_s(counted: Sequence[_TimedReading]) -> dict[str, float] | None:
 
 
 def _share_of(by_look: Sequence[frozenset[str]], among: frozenset[str] | None = None) -> float:
-    """The share of readings with any reason, or with one of `among`."""
+    """The share of readings with any reason, or with a reason in `among`."""
     return sum(bool(reasons if among is None else reasons & among) for reasons in by_look) / max(1, len(by_look))
 
 

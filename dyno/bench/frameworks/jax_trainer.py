@@ -111,7 +111,7 @@ def _of_convolution(equation: Any) -> float:
 
 
 class JaxTrainer:
-    """See `dyno.bench.frameworks.interface.Trainer`. Between calls of `sync`, its `State` has the new weights."""
+    """See `dyno.bench.frameworks.interface.Trainer`. Between calls of `sync`, only its `State` has the weights."""
 
     def __init__(
         self,

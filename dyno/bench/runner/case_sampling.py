@@ -139,7 +139,7 @@ def sample_cases(
     frames: FrameWriter,
     framework: Framework,
 ) -> tuple[CaseSamples, list[SampledCase]]:
-    """(the run's own samples with the disturbances of all cases, every case with its samples).
+    """Returns (the run's own samples and the disturbances of all cases, all cases with their samples).
 
     `rule_for`: takes the number of cases that are left and returns the rule of the next case.
     """

@@ -57,7 +57,7 @@ def write_peaks(cores: list[int], locks: list[str]) -> None:
         hold_locks(locks, _LOCK_TIMEOUT_S)
     except errors.DeviceUnavailable as busy:
         sys.exit(busy.detail)
-    os.sched_setaffinity(0, cores)  # before importing libraries, which size themselves by the available cores
+    os.sched_setaffinity(0, cores)  # before the import of libraries that start one thread per available core
     from dyno.bench.devices.cpu_speed import measure_cpu_peaks
 
     sys.stdout.write(_FIGURES.dump_json(measure_cpu_peaks(cores)).decode())
@@ -67,9 +67,9 @@ ANSWER_TIMEOUT_S = 30.0  # without persistence mode, NVML takes seconds for each
 
 
 def device_loss(launcher: Launcher, device: Device) -> str | None:
-    """Why the device is gone, or None. A device that doesn't respond counts as gone.
+    """Why the device is gone, or None. A device that doesn't respond is treated as gone.
 
-    If the check itself fails, the answer is None.
+    Returns None if the check itself fails.
     """
     try:
         return (

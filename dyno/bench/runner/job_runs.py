@@ -51,10 +51,10 @@ class RunFiles(Protocol):
         """The file that the spec's `weights` name, on this host."""
 
     def empty(self) -> Path:
-        """The folder for the files of run 0, emptied."""
+        """Empty the folder for the files of run 0, and return it."""
 
     def room(self) -> AbstractContextManager[Path]:
-        """An empty folder for the temporary files of one run, deleted after it."""
+        """An empty folder for the temporary files of one run, deleted after the run."""
 
 
 _LEAST_RUN_S = 0.01  # above 0, because times are divided by it
@@ -63,7 +63,7 @@ _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 @dataclass
 class FurtherRuns:
-    """The number of runs that the job's baseline requires in all; 0 if it is unknown or there is no baseline."""
+    """The total number of runs that the job's baseline requires; 0 if it is unknown or there is no baseline."""
 
     in_all: int = 0
 
@@ -72,7 +72,7 @@ class FurtherRuns:
 class Variant(contract.ResolvedSpec):
     """One spec and the records of its runs so far. `name`: None for a job with a single spec.
 
-    `repeats`: the variant that an A/A control repeats. The control reuses the params tuned by this variant's first run.
+    `repeats`: the variant that an A/A control repeats. The control reuses the params tuned by that variant's first run.
     """
 
     name: VariantName | None
@@ -120,7 +120,7 @@ class Variant(contract.ResolvedSpec):
         return RunTimes(max(estimate.run_s(self.spec.measure), _LEAST_RUN_S), estimate.train_s)
 
     def planned_runs(self, device: Device) -> int:
-        """The expected number of runs: an estimate until the first runs show how many runs the budget pays for."""
+        """The expected number of runs: an estimate until the first runs decide how many runs fit in the budget."""
         is_open = len(self.records) < stopping_rule.first_set(self.spec.measure)
         return max(self.most_runs, self.estimate(device).runs(self.spec.measure)) if is_open else self.most_runs
 

@@ -91,7 +91,7 @@ def shutdown_handler(
     return end
 
 
-KILL_TIMEOUT_S = 10.0  # a runner that survives KILL for longer hangs in the kernel, or its zygote does
+KILL_TIMEOUT_S = 10.0  # if a runner survives KILL for longer, it or its zygote hangs in the kernel
 
 
 class HeartbeatSource(Protocol):

@@ -17,7 +17,7 @@ _SAMPLED = ("latency", "verify", "artifacts", "second_look")  # phases after the
 
 
 class RunTimes(NamedTuple):
-    """Expected or actual times of one run: `run_s` without its full training, which takes `train_s`."""
+    """Expected or actual times of one run. `run_s` excludes the full training, which takes `train_s`."""
 
     run_s: float
     train_s: float = 0.0

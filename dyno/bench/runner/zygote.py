@@ -253,7 +253,7 @@ class Zygote:
 
     def _start(self, order: dict[str, Any], fds: list[int], status: int) -> None:
         zygote_pid = os.getpid()
-        # Block signals until the child has its own handlers: the zygote's inherited handlers would swallow them.
+        # Block signals until the child has its own handlers: the zygote's inherited handlers would ignore them.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             pid = os.fork()
@@ -272,7 +272,7 @@ class Zygote:
         _write_status(status, {"pid": pid})
 
     def _reap(self) -> None:
-        """Reap ended runners, and orphans of living ones."""
+        """Reap ended runners, and ended orphans of runners that are still alive."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if ended.si_pid in self._children:

@@ -35,7 +35,7 @@ def save_model(model: Any, folder: Path | None, export: Export | None = None) ->
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """Load weights from `path`. Raises RunFailed (benchmark, weights_mismatch) if they aren't weights of this model.
+    """Load weights from `path`. Raises RunFailed (benchmark, weights_mismatch) if they don't fit this model.
 
     Keras itself would accept a file with more layers than the model has.
     """

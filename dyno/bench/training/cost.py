@@ -81,7 +81,7 @@ def counts_of(params: TrainingParams, work: Work) -> SampleCounts:
 
 
 def estimate_step(params: TrainingParams, device: Device, work: Work, replicas: int) -> StepCost:
-    """The cost of a step at a share of the device's peak, or at a rate assumed for its kind."""
+    """The cost of a step at a share of the device's peak, or at a rate assumed for this kind of device."""
     batch = counts_of(params, work).batch
     rate = rate_flop_per_s(device, "float32", work.reached, _ASSUMED_FLOP_PER_S) * speed_up(device, replicas)
     touched = work.train_samples * work.sample_bytes + batch * work.step_bytes_per_sample

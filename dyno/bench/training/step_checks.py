@@ -1,7 +1,7 @@
 """Check that the timed steps are real training steps.
 
 The checks compare the optimiser's step counter with the number of timed steps and verify that the weights changed,
-because skipped steps, or steps on a copy, look fast. Run 0 also compares timed steps with plain steps
+because skipped steps, or steps on a copy, seem fast. Run 0 also compares timed steps with plain steps
 (`dyno.bench.measure.correctness`). Further checks: the data isn't constant, the weights are finite, and the steps
 used the requested precision.
 """
@@ -203,7 +203,7 @@ def _one(
 def _memory_shortage(context: BuildContext) -> str | None:
     """The reason to skip the plain step if host memory may run out.
 
-    A plain step keeps intermediate values that a compiled step fuses away: measured 1.2 to 1.8 times the process'
+    A plain step keeps intermediate values that a compiled step never stores: measured 1.2 to 1.8 times the process'
     peak. On an accelerator the framework raises an error, which also gives a reason; on the host the kernel would kill
     the run. `ru_maxrss` is unsuitable: a process inherits it from its parent, even through an exec.
     """

@@ -224,7 +224,7 @@ def _expected_flop_per_s(params: MatmulParams, device: Device) -> float:
 
 
 def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
-    """The number of pairs of operands in `dispatch`: they fill twice the last-level cache, so none stays cached."""
+    """The number of pairs of operands in `dispatch`: they fill twice the last-level cache, so no pair stays in it."""
     m, k, n = params.sides
     pair_bytes = (m * k + k * n) * params.item_bytes
     pairs = math.ceil(2 * (last_cache_bytes or _ASSUMED_LAST_CACHE_BYTES) / pair_bytes)

@@ -107,7 +107,7 @@ def _cross_entropy(label: NDArray[np.float32], probability: NDArray[np.float32])
     return float(-np.mean(label * np.log(chance) + (1 - label) * np.log1p(-chance)))
 
 
-REVIEWS = 25_000  # for training, and as many for testing
+REVIEWS = 25_000  # for training; the test set has the same number
 _TOKENS_BYTES = 150_000_000  # the data set's words while they are read
 
 

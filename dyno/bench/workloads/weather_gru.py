@@ -40,7 +40,7 @@ _BLOCK_H = 168  # a week, because the weather of neighbouring days is alike
 
 @dataclass(frozen=True)
 class Series:
-    """`inputs` (hours, signals) and `targets` (hours, 3), which are `horizon` hours later, in units of their range.
+    """`inputs` (hours, signals) and, `horizon` hours later, `targets` (hours, 3). Both are in units of their range.
 
     0 to 1 is the range over the first `train` hours; later values may lie outside. `low` and `span` describe the range
     of the targets in physical units. The targets of the training hours don't reach into the held-out hours.

@@ -69,7 +69,7 @@ def run(
 ) -> Result:
     """The result of one spec on a device of this host: "cpu", "cpu:0-1", "gpu:0", "tpu" …
 
-    The document is the same as a service's, without a comparison with earlier results. `Bench` is faster for several
+    The result has the same form as a service's, but isn't compared with earlier results. `Bench` is faster for several
     specs on one device. Raises the errors of `Bench` and `Bench.run`. Ctrl-C ends the runs.
     """
     with Bench(device, on_wait=on_wait) as bench:
@@ -267,7 +267,7 @@ def local_files(kept: Path | None) -> Iterator[LocalFiles]:
 
 
 class _Observer:
-    """Reports progress several times a second. It never stops a run: an exception from `on_progress` ends the job."""
+    """Reports progress several times a second. It stops no run itself, but an exception from `on_progress` does."""
 
     def __init__(self, progress: JobProgress, on_progress: OnProgress) -> None:
         self.progress, self._on_progress = progress, on_progress

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Params(Model, strict=True):
-    """Base class of every workload's params. Fields validate themselves; `conflicts` checks them against each other.
+    """Base class of every workload's params. Each field is validated alone; `conflicts` checks combinations of fields.
 
     Validation is strict: "4096", 1.0 and true aren't integers.
     """
@@ -35,7 +35,7 @@ class Params(Model, strict=True):
 
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:
-        """Defaults that grow with the replicas; every other field keeps its own default."""
+        """Defaults that grow with the number of replicas. All other fields keep their own defaults."""
         return {}
 
     def fitted(self, replicas: int) -> dict[str, object]:
@@ -43,39 +43,39 @@ class Params(Model, strict=True):
         return {}
 
     def conflicts(self) -> list[FieldError]:
-        """Errors between fields, with pointers relative to the params ("/k"). `validate_params` calls this."""
+        """Errors in combinations of fields, with pointers relative to the params ("/k"). See `validate_params`."""
         return []
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
-        """Like `conflicts`: errors in params that the framework doesn't support with `replicas` on any device."""
+        """Errors in params that the framework can't run with `replicas` on any device. Pointers: see `conflicts`."""
         return []
 
     def conflicts_with(self, framework: FrameworkName, device: Device) -> list[FieldError]:
-        """Like `conflicts_on`: errors in params that the framework doesn't support on this device."""
+        """Errors in params that the framework doesn't support on this device. Pointers: see `conflicts`."""
         return []
 
     @property
     def replicable(self) -> bool:
-        """Whether a `Workload.replicable` workload can run on several devices with these params."""
+        """Whether a workload that is `Workload.replicable` can run on several devices with these params."""
         return True
 
 
-_WARMUP = 1.25  # ratio of the time of warm-up and samples to the time of the samples
+_WARMUP = 1.25  # the time of warm-up and samples together, divided by the time of the samples
 _CALIBRATION_S = 1.0  # additional time to calibrate the length of a sample
 _SAMPLE_S = 0.1  # the minimum length of a sample
 _ONCE_S = 2.0  # the maximum time of the first run's checks, which start and execute the work again
-_CHECKED = 4  # executions in these checks
+_CHECKED = 4  # number of executions in the first run's checks
 
 
 def sampling_s(execution_s: float, measure: Measure) -> float:
-    """Time of one case's warm-up and samples in one run, for a spec that sets how long a run samples."""
+    """The time to warm up and sample one case in one run, if the spec sets the sampling time of a run."""
     samples_s = _WARMUP * measure.least_samples * max(execution_s, _SAMPLE_S)
     return min(max(samples_s, measure.least_s + _CALIBRATION_S), measure.longest_s + execution_s)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time and memory that admission needs before it queues a job. Accurate to a factor of about 3, not guaranteed.
+    """Time and memory that admission needs before it queues a job. Usually accurate to a factor of about 3.
 
     `start_s`: the time of a run up to its first execution, without the framework's import. `train_s`: the time that a
     full training adds to the first run. `executions_s`: the time of one execution of each case.
@@ -124,11 +124,11 @@ def metric_name(loop: Loop, percentile: str, case: str = "") -> str:
 class MetricSpec:
     """A metric computed from the time of one execution: value = work / time if higher is better, else time / work.
 
-    `amount` names an entry of the run's `amounts` (an amount of work): value = time / work x amounts[amount].
+    `amount` names an amount of work in the run's `amounts`: value = time / work x amounts[amount].
     `loop`: every run times single calls in a closed or an open loop; see `LATENCIES`.
-    `once`: run 0 alone reports the figure, in `figures` under the metric's name, so it has no interval. `each_run`:
-    every run reports the figure there. `against` names another case: the metric is the run's own time divided by the
-    time of that case, for the same amount of work.
+    `once`: only run 0 reports the figure, so the figure has no interval. `each_run`: every run reports it. Both kinds
+    are in `figures`, under the metric's name. `against` names another case: the metric is the run's own time divided
+    by the time of that case, for the same amount of work.
     """
 
     name: str
@@ -143,7 +143,7 @@ class MetricSpec:
 
     @property
     def sampled(self) -> bool:
-        """Whether each sample of every case yields a value."""
+        """Whether each sample of every case yields a value of this metric."""
         return not (self.once or self.each_run or self.against or self.loop)
 
 
@@ -151,7 +151,7 @@ _LOOPS: dict[Loop, str] = {
     "closed": "one call after the other",
     "open": "calls that arrive at random, at `rate_per_s`, from their arrival on",
 }
-# Metrics of workloads whose executions are calls with a waiting caller. Params of such workloads may have `rate_per_s`.
+# Metrics of workloads in which a caller waits for each execution. Params of such workloads may have `rate_per_s`.
 LATENCIES = tuple(
     MetricSpec(metric_name(loop, name), "s", "lower", f"Latency of a call, {name[1:]}th percentile: {how}", loop=loop)
     for loop, how in _LOOPS.items()
@@ -171,9 +171,9 @@ class Verification:
     precision: Precision | None = None
     details: dict[str, Any] = field(default_factory=dict)
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
-    figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once and each_run; by metric name
+    figures: dict[str, float] = field(default_factory=dict)  # by metric name; see MetricSpec.once and each_run
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
-    flops: float | None = None  # FLOP of one execution, if the params alone don't decide them
+    flops: float | None = None  # FLOP of one execution, if they don't follow from the params alone
     params: dict[str, JsonValue] = field(default_factory=dict)  # the values used for params that the spec left open
 
 
@@ -213,18 +213,18 @@ class Built(Protocol):
         """Check the timed output. Called once, after the last sample."""
 
 
-# Maps a factor for the work in one execution to a function like `execute`, or to None if the work can't be scaled.
+# Takes a factor for the work in one execution. Returns a function like `execute`, or None if the work can't be scaled.
 Grown = Callable[[float], Callable[[int], None] | None]
 
 
 @runtime_checkable
 class Growable(Protocol):
-    """A `Built` that can compile more or less work. If a compiler removed the work, more work takes no longer."""
+    """A `Built` that can compile more or less work. If a compiler removed the work, more work takes the same time."""
 
     def grown(self, times: float) -> Callable[[int], None] | None:
-        """A function like `execute` with `times` the work in each execution, compiled anew and not yet executed.
+        """A newly compiled function like `execute`, not executed yet, with `times` times the work in each execution.
 
-        A factor below 1 means less work. None if the work can't be scaled by `times`.
+        A factor below 1 means less work. Returns None if the work can't be scaled by `times`.
         """
 
 
@@ -241,7 +241,7 @@ class Case:
     """One of several pieces of work that a run times in turn, such as a size or a model format.
 
     `name` is the suffix of its metrics ("throughput_512x512x512"). `flops` is per execution and is compared with the
-    peak for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's own.
+    peak for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's dtype.
     `amounts`: see `Verification`. `grown`: see `Growable`. `counted_flops`: see `Countable`.
     """
 
@@ -273,8 +273,8 @@ class Estimator(Protocol):
 class Linter(Protocol):
     """Finds warnings before a job runs.
 
-    Admission calls it before it queues a job, for the expected device. The assembly of the result calls it again, for
-    the device that ran the job. Without a device, it checks the params alone.
+    Admission calls the linter before it queues a job, with the expected device. The assembly of the result calls the
+    linter again, with the device that ran the job. Without a device, the linter checks only the params.
     """
 
     def __call__(self, params: Any, device: Device | None = None, replicas: int = 1, /) -> list[ResultWarning]: ...
@@ -293,9 +293,9 @@ class Smoke:
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of benchmark. `flops(params)` is per execution; the workload's docstring has its formula.
+    """One kind of benchmark. `flops(params)`: the FLOP of one execution, by the formula in the workload's docstring.
 
-    The result compares it with the peak for `params.dtype`, or for float32 if the params have no dtype.
+    A result compares its FLOP/s with the peak for `params.dtype`, or for float32 if the params have no dtype.
     """
 
     name: str
@@ -310,12 +310,12 @@ class Workload:
     frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
     datasets: tuple[str, ...] = ()  # modules of dyno.bench.datasets for training or evaluation
     replicable: bool = False  # whether it can run on several devices that share a batch evenly
-    executions: Callable[[Any], str] = lambda params: "execution"  # a description, if the run's details have none
+    executions: Callable[[Any], str] = lambda params: "execution"  # describes an execution, if the run's details don't
     refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # unsupported params on a device
-    metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # if the params decide what is measured
+    metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # if the metrics depend on the params
     cases_of: Callable[[Any], tuple[str, ...]] = lambda params: ()  # the names of a run's cases; see `HasCases`
     smoke: Smoke = field(default_factory=Smoke)
-    # Params for `make workloads`: a job of minutes on two cores, with a stable time and an accuracy above chance.
+    # Params for `make workloads`. The job takes minutes on two cores; its time is stable, its accuracy above chance.
     bench: Mapping[str, JsonValue] = field(default_factory=dict)
     options: str = ""  # the workload's options and outputs, for the table in docs/workloads.md
 
@@ -332,11 +332,11 @@ class Workload:
         ]
 
     def untimed_for(self, metric: str) -> frozenset[str]:
-        """The params that don't change `metric` (a name, perhaps with a case); empty if the metric isn't sampled."""
+        """The params that don't change `metric` (its name may include a case); empty if the metric isn't sampled."""
         return self.params.untimed if self.samples(metric) else frozenset()
 
     def samples(self, metric: str) -> bool:
-        """Whether `metric` (a name, perhaps with a case) is sampled."""
+        """Whether `metric` (its name may include a case) is sampled."""
         candidates = [spec for spec in self.metrics if f"{metric}_".startswith(f"{spec.name}_")]
         longest = max(candidates, key=lambda spec: len(spec.name), default=None)
         return longest is not None and longest.sampled
@@ -368,7 +368,7 @@ class ResolvedSpec:
         return [*refused, *self.params.conflicts_with(self.spec.framework, device)]
 
     def can_run(self, device: Device) -> bool:
-        """Whether the device has enough units and memory and the workload doesn't refuse it.
+        """Whether the device has enough units and memory, and workload and framework support these params on it.
 
         Ignores the estimated time, which is only accurate to a factor of about 3.
         """

@@ -21,7 +21,7 @@ _REPLICA_S = 2.0
 
 @dataclass(frozen=True)
 class StepCost:
-    """One training step on a device. `own_s`: its fixed cost for any batch. `touched_bytes`: all memory it touches."""
+    """One training step. `own_s`: fixed time for any batch. `touched_bytes`: all memory that the step touches."""
 
     products_s: float
     own_s: float
@@ -68,7 +68,7 @@ def held_bytes(device: Device, replicas: int, *, once: int, per_replica: int, sh
 
 
 def data_warnings(kind: DataKind, what: str = "accuracy isn't comparable with the reference") -> list[ResultWarning]:
-    """Warn about `sample` and `synthetic` data; `what` states the consequence. For `auto`, the worker decides."""
+    """Warn about `sample` and `synthetic` data; `what` states the consequence. The worker decides about `auto`."""
     if kind not in ("sample", "synthetic"):
         return []
     return [warning("SYNTHETIC_DATA", f"The spec requests {kind} data, so {what}.")]

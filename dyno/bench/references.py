@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dyno.models.result import Reference
 
 CPU, GPU = "CPU (Colab)", "GPU (Colab)"
-TPU = "TPU (Colab)"  # version not stated; Colab offered v2 boards then
+TPU = "TPU (Colab)"  # version not stated; Colab offered v2 boards at that time
 TPU_V2 = "TPU v2 board (Colab)"  # only LABORATORY states the version
 
 

@@ -24,7 +24,7 @@ from dyno.settings import load_settings
 def check_replicas(
     workload: Workload, params: Params, replicas: int, framework: FrameworkName = "tensorflow"
 ) -> list[errors.FieldError]:
-    """Errors in `replicas` (/replicas), or in a `batch_size` that they can't divide (/params/batch_size)."""
+    """Errors in `replicas` (/replicas), or in a `batch_size` that `replicas` doesn't divide (/params/batch_size)."""
     if replicas == 1:
         return []
     if not (workload.replicable and params.replicable):

@@ -6,7 +6,7 @@ files, compressed files or the published archive. Damaged files are an error. Wi
 A binary batch is a series of records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row.
 Pickled batches hold the same data in the same order, so the SHA-256 of the records identifies a batch in any form. Dyno
 reads a pickle only if its MD5 is that of a published file. Some training batches and part of the test batch may be
-missing; `origin.note` lists the present ones.
+missing; `origin.note` lists the batches that are present.
 """
 
 import hashlib
@@ -201,7 +201,7 @@ ARCHIVE = loading.Remote(
 def load(settings: Settings, kind: loading.DataKind = "auto") -> image_sets.Images:
     """Load RGB images, uint8 (n, 32, 32, 3), of that kind; `auto` is real, else synthetic.
 
-    Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
+    Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) if that kind is missing.
     """
     forms = loading.Forms(
         NAME,

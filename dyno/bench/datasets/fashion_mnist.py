@@ -1,7 +1,7 @@
 """Read Fashion-MNIST, 28 x 28 pictures of clothes: the real data set if available, else the shipped sample.
 
-Search order: the original four files in `<data_dir>/fashion-mnist/`, these in Keras' cache, the shipped sample. A
-damaged, incomplete or different data set is an error. H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; MIT.
+Search order: the original four files in `<data_dir>/fashion-mnist/`, the same files in Keras' cache, the shipped
+sample. A damaged, incomplete or different data set is an error. H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; MIT.
 """
 
 from pathlib import Path

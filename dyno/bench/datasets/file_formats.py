@@ -69,7 +69,7 @@ def _parsed(content: bytes, dimensions: int, path: Path) -> NDArray[np.uint8]:
 
 
 def read_npz(path: Path, names: Sequence[str], sha256: str | None = None) -> tuple[dict[str, NDArray[Any]], str]:
-    """The arrays `names` of the archive, and the file's SHA-256. Raises DatasetDamaged if `sha256` differs from it."""
+    """The arrays `names` of the archive, and the file's SHA-256. Raises DatasetDamaged if it isn't `sha256`."""
     digest = file_sha256(path)
     if sha256 is not None and digest != sha256:
         raise DatasetDamaged(f"{path}: not the published {path.name}: sha256 {digest}, expected {sha256}")
@@ -107,7 +107,7 @@ class _PlainData(pickle.Unpickler):
 def unpickle_plain(content: bytes, path: Path) -> Any:
     """Unpickle `content`. Raises DatasetDamaged with `path` for anything except plain data.
 
-    Compare its checksum first: a damaged dtype changes NumPy's own dtype for the whole process, which then crashes.
+    Check the checksum of `content` first: a damaged dtype changes NumPy's own dtype, and the whole process crashes.
     """
     try:
         return _PlainData(io.BytesIO(content), encoding="bytes").load()

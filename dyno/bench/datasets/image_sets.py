@@ -1,6 +1,6 @@
 """Shared code of the image data sets: their arrays, the four idx files, and synthetic images.
 
-MNIST and Fashion-MNIST have four gzipped idx files with the same names and shapes; their SHA-256 tells them apart. The
+MNIST and Fashion-MNIST have four gzipped idx files with the same names and shapes; only their SHA-256 differ. The
 search skips a folder with none of the four. A folder with some of them, a damaged file, or a file of another data set,
 is an error. Synthetic images are deterministic and learnable: one coarse pattern per class, shifted, with noise.
 """
@@ -33,7 +33,7 @@ class Images:
 
     @property
     def params(self) -> dict[str, JsonValue]:
-        """The values of the params that these images decide."""
+        """The values of the params that depend on these images."""
         origin = self.origin
         return {"data": origin.kind, "train_samples": origin.train_samples, "test_samples": origin.test_samples}
 
@@ -52,7 +52,7 @@ class Images:
 
 
 _SHIFTS = range(-2, 3)  # pixels, in both directions
-_BLOCK = 4  # pixels of a pattern's squares
+_BLOCK = 4  # side of a pattern's squares, in pixels
 _BRIGHT, _NOISE = np.uint8(128), np.uint8(127)  # brightness of a pattern's squares; maximum noise of any pixel
 _AT_ONCE = 4096  # images per step, which limits the additional memory
 
@@ -99,7 +99,7 @@ _TRAIN, _TEST = "train", "t10k"
 
 
 def samples(kind: loading.DataKind) -> tuple[int, int]:
-    """The maximum numbers of (train, test) samples: `auto` may find the real data set."""
+    """The maximum numbers of (training, test) samples. For `auto`, those of the real data set, which it may find."""
     return (SAMPLE_TRAIN, SAMPLE_TEST) if kind == "sample" else (TRAIN_SAMPLES, TEST_SAMPLES)
 
 
@@ -140,7 +140,7 @@ class IdxSet:
     def load(self, settings: Settings, kind: loading.DataKind, shipped: Path) -> Images:
         """Load images, uint8 (n, 28, 28, 1), of that kind; `auto` is real, else the sample in `shipped`.
 
-        Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
+        Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) if the kind is missing.
         """
         of_keras = f", and for {self._kerass_own}" if self._kerass_own else ""
         looked = loading.searched_folders(settings, self.name)

@@ -4,8 +4,8 @@ The authors state no licence, so Dyno ships no sample. Dyno looks for real files
 cache. Damaged or incomplete files are an error. Without real files `auto` is synthetic: it draws words by rank, and
 some words are more frequent in positive or in negative reviews. Dyno reads word ranks, not texts:
 
-- `imdb.npz`, Keras' own: arrays of lists, pickled by NumPy. Its SHA-256 must match, and the restricted unpickler
-  reads it. The shuffled order is Keras'.
+- `imdb.npz`, Keras' own file: arrays of lists, pickled by NumPy. Its SHA-256 must match, and the restricted unpickler
+  reads it. Dyno shuffles the reviews as Keras does.
 - `imdb_sequences.npz`: flat word ranks and the offsets of the reviews, without pickles.
 """
 
@@ -69,7 +69,7 @@ _ARRAYS = (("x", "_tokens"), ("x", "_offsets"), ("y", ""))
 
 
 def read_folder(folder: Path) -> RankedReviews | None:
-    """Read the first of the two files in `folder`, or None. Raises DatasetDamaged."""
+    """Read the first of the two files that exists in `folder`; None without such a file. Raises DatasetDamaged."""
     return read_sequences(folder / "imdb_sequences.npz") or read_keras(folder / "imdb.npz")
 
 
@@ -88,7 +88,7 @@ def read_sequences(path: Path) -> RankedReviews | None:
 
 
 def read_keras(path: Path) -> RankedReviews | None:
-    """Read Keras' `imdb.npz` in the order that Keras returns; None if it doesn't exist."""
+    """Read Keras' `imdb.npz`, with the reviews in Keras' shuffled order; None if the file doesn't exist."""
     if not path.exists():
         return None
     sha256 = file_formats.file_sha256(path)
@@ -118,8 +118,8 @@ def _checked(path: Path, train: ReviewPart, test: ReviewPart, sha256: dict[str, 
     return RankedReviews(train, test, "real", sha256)
 
 
-_LEANING = (100, 1_100)  # ranks of words with a leaning: even ranks lean to positive, odd ranks to negative
-_TURNED = 0.35  # share of the words leaning against a review's label that are replaced by the neighbouring rank
+_LEANING = (100, 1_100)  # ranks of words that suggest a label: even ranks positive, odd ranks negative
+_TURNED = 0.35  # share of the words suggesting the wrong label that are replaced by the neighbouring rank
 
 
 def synthetic_ranks() -> RankedReviews:
@@ -170,7 +170,7 @@ def load(settings: Settings, kind: loading.DataKind = "auto", words: int = WORDS
     Numbering and padding are Keras': 1 starts a review; a word's number is its rank + 3, or 2 if that isn't below
     `words` (>= 4). Reviews keep their last `length` (>= 1) numbers; shorter reviews are padded with 0 in front.
 
-    Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
+    Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) if that kind is missing.
     """
     forms = loading.Forms(
         NAME,
@@ -206,7 +206,7 @@ def _reviews(ranks: RankedReviews, words: int, length: int) -> Reviews:
 
 
 def padded(part: ReviewPart, words: int, length: int) -> NDArray[np.int32]:
-    """Every review as one row of word numbers, start number and padding, computed for all reviews at once."""
+    """Each review as a row of padding, start number and word numbers, computed for all reviews at once."""
     starts, ends = part.offsets[:-1, np.newaxis], part.offsets[1:, np.newaxis]
     positions = ends - np.arange(length, 0, -1)
     numbers = part.ranks.astype(np.int32) + _FROM

@@ -1,7 +1,7 @@
 """Choose the source of a data set: real files, a download, the shipped sample or synthetic data.
 
-DYNO_DOWNLOAD=1 allows downloads from the data set's official address. Downloads and redirects use https only and must
-match the known size and SHA-256. A download installs all files or none.
+DYNO_DOWNLOAD=1 allows downloads from the data set's official address. Downloads and redirects use https only, and files
+must have the known size and SHA-256. A download installs all files or none.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class Fetcher:
         """Download all `remotes` into `folder`, or none of them.
 
         Raises RunFailed (unsupported, dataset_missing) with the address that failed, and DatasetDamaged if an address
-        returns a file other than the known one.
+        returns a file with another size or SHA-256.
         """
         by_s = time.monotonic() + self.deadline_s
         try:
@@ -148,7 +148,7 @@ class Loaded(Protocol):
     def origin(self) -> DataOrigin: ...
 
 
-_NAMED = 5  # maximum folder entries in an error message
+_NAMED = 5  # maximum number of folder entries in an error message
 
 Data = TypeVar("Data", bound=Loaded)
 
@@ -166,7 +166,7 @@ def folders(settings: Settings, name: str) -> list[Path]:
 
 
 def searched_folders(settings: Settings, name: str) -> str:
-    """The folders of `folders`, formatted for an error message."""
+    """The result of `folders`, formatted for an error message."""
     unset = "" if settings.data_dir else " (DYNO_DATA_DIR is unset)"
     return " and ".join(f"{folder}/" for folder in folders(settings, name)) + unset
 
@@ -176,8 +176,8 @@ class Forms(Generic[Data]):
     """The available forms of data set `name`.
 
     `real` returns None if no file of the real data set exists. `sample` is None if Dyno ships no sample. `absent`: the
-    error message that lists the searched files. `remotes`: the files of the real data set, if their addresses and sums
-    are known.
+    error message that lists the searched files. `remotes`: the files of the real data set, if their addresses and
+    checksums are known.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Read MNIST, 28 x 28 handwritten digits: the real data set if available, else the shipped sample.
 
-Search order: the four original files in `<data_dir>/mnist/`, the same files in Keras' cache, Keras' own copy there, the
-shipped sample. A damaged or incomplete data set is an error and never skipped. Another data set with the same names and
-shapes (Fashion-MNIST) is an error too. Dyno uses synthetic data only on request.
+Search order: the four original files in `<data_dir>/mnist/`, the same files in Keras' cache, Keras' single-file copy in
+its cache, the shipped sample. A damaged or incomplete data set is an error and never skipped. Another data set with the
+same names and shapes (Fashion-MNIST) is an error too. Dyno uses synthetic data only on request.
 """
 
 from pathlib import Path

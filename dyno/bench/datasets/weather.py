@@ -1,9 +1,9 @@
 """Read hourly weather at five stations of Beijing, 2013-03-01 00:00 to 2017-02-28 23:00 local time: 20 signals.
 
-UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Dyno uses only stations with their own weather data: some of
-the twelve share data. It ships all hours of these five, one line per signal with name and values, compressed with xz.
-So `auto` is always real, and `sample` means the same values. Dyno uses synthetic data (yearly and daily cycles, fronts
-that pass all stations, noise) only on request. Missing values are NaN until `filled` replaces them.
+UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Dyno uses five of its twelve stations, because others share
+the data of one of these. Dyno ships all hours of the five, one line per signal with name and values, compressed with
+xz. So `auto` is always real, and `sample` means the same values. Dyno uses synthetic data (yearly and daily cycles,
+fronts that pass all stations, noise) only on request. Missing values are NaN until `filled` replaces them.
 """
 
 import hashlib
@@ -120,7 +120,7 @@ def _weather(values: NDArray[np.float32], sha256: dict[str, str], kind: Literal[
 
 
 def filled(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Replace NaN: directions by the previous value, others by linear interpolation in time.
+    """Replace NaN: in directions by the previous value, in other signals by linear interpolation in time.
 
     At both ends, use the nearest value.
     """

@@ -8,8 +8,8 @@ Cgroups, version 2 and 1 (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/
 ancestor binds this process, so all ancestors are read and the smallest limit applies. Files: cpu.max, memory.max (v2);
 cpu.cfs_quota_us, cpu.cfs_period_us, memory.limit_in_bytes (v1).
 
-Identity: vendor, family and model as the processor reports them, never the marketing name. Two machines that both
-called themselves "AMD EPYC" differed threefold in speed.
+Identity: vendor, family and model as the processor reports them, never the marketing name. Of two machines with
+the name "AMD EPYC", one was three times as fast as the other.
 
 Topology: /proc/cpuinfo, /proc/meminfo and /sys/devices/system/{cpu,node}, as documented in the kernel's
 Documentation/ABI/testing, sysfs-devices-system-cpu and sysfs-devices-node.
@@ -252,9 +252,9 @@ def reserved_cores(settings: Settings) -> set[int]:
 
 
 def core_to_reserve(cores: Collection[int], named: Collection[int] = (), topology: Path = TOPOLOGY) -> set[int]:
-    """The first of `cores` for Dyno's own processes, with its hyperthreads, which share its pipes and caches.
+    """The first of `cores`, for Dyno's own processes, and its hyperthreads, which share its pipes and caches.
 
-    Cores `named` by a device aren't reserved. Empty with fewer than RESERVE_FROM cores, or if no core is left.
+    Cores `named` by a device aren't reserved. Returns no core if there are fewer than RESERVE_FROM, or if none is left.
     """
     if len(cores) < RESERVE_FROM:
         return set()
@@ -325,7 +325,7 @@ def _affinity_mask() -> str:
 
 
 def _last_cache(folder: Path) -> tuple[str, int] | None:
-    """(sharing cores, bytes) of the cache of the highest level, without instruction caches."""
+    """(cores that share it, bytes) of the cache of the highest level, without instruction caches."""
     caches: list[tuple[int, str, int]] = []
     for cache in folder.glob("index[0-9]*"):
         match = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(cache / "size"))
@@ -362,7 +362,7 @@ class Cache:
 class Topology:
     """`cores` counts physical cores; `processors` lists logical cores; `nodes`: NUMA node -> its processors.
 
-    `shown_hz` is the clock that the kernel reports, which a hypervisor may make up. `least_hz` and `most_hz` are the
+    `shown_hz` is the clock that the kernel reports, which a hypervisor may falsify. `least_hz` and `most_hz` are the
     governor's limits.
     """
 

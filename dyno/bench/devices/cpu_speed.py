@@ -31,7 +31,7 @@ CHAINS = 12  # independent multiply-adds: two pipes with a latency of 5 (Haswell
 
 @dataclass(frozen=True)
 class MachineCode:
-    """`amount` per iteration: cycles for the clock loop, floating-point operations for the other loops."""
+    """`amount`: the cycles (clock loop) or floating-point operations (other loops) of one iteration."""
 
     name: str
     flag: str | None  # the required ISA flag
@@ -175,7 +175,7 @@ def _iterations_per_burst(loop: MachineLoop, burst_s: float = BURST_S) -> int:
 
 
 def _duration_s(loop: MachineLoop, iterations: int) -> float:
-    """The thread's processor time: beside a busy process, the wall clock would show half the rate in every burst."""
+    """The thread's processor time: with another busy process, the wall clock would give half the rate in all bursts."""
     start_ns = time.thread_time_ns()
     loop(iterations)
     return (time.thread_time_ns() - start_ns) / 1e9
@@ -191,7 +191,7 @@ def measure_clock_hz(core: int) -> float | None:
     """The highest clock of `core` under light load, in cycles per second; None if it can't be measured.
 
     The result is the best burst of 1 ms. The loop ends when eight bursts in a row don't exceed the best by 0.2 %:
-    after 10 ms as a rule, 40 ms at most. It has its own thread, so the caller's affinity doesn't change.
+    after 10 ms as a rule, 40 ms at most. The loop runs in its own thread, so the caller's affinity doesn't change.
     """
     try:
         with ThreadPoolExecutor(1) as thread:

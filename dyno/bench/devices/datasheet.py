@@ -24,7 +24,7 @@ _MAKERS = ("nvidia ", "tesla ")
 
 @dataclass(frozen=True)
 class DatasheetRow:
-    """`figures`: dtype, or "memory", -> operations or bytes per second of one chip; "last_cache" -> its bytes."""
+    """`figures` of one chip: operations per second by dtype, bytes per second ("memory"), bytes ("last_cache")."""
 
     kind: str
     name: str
@@ -56,7 +56,7 @@ def datasheet_peaks(kind: str, model: str, chips: int) -> DatasheetPeaks:
 
 
 def part_of_peaks(peaks: DatasheetPeaks, own: int, of: int, memory_own: int, memory_of: int) -> DatasheetPeaks:
-    """The peaks of a slice with `own` of the chip's `of` multiprocessors, and with its part of memory and cache."""
+    """The peaks of a slice with `own` of the chip's `of` multiprocessors, and with a part of its memory and cache."""
     cache_bytes = peaks.last_cache_bytes
     return DatasheetPeaks(
         {dtype: _part(figure, own, of, "multiprocessors") for dtype, figure in peaks.by_dtype.items()},
@@ -82,7 +82,7 @@ def no_peaks(reason: str) -> DatasheetPeaks:
 
 @cache
 def peak_table(path: Path = TABLE) -> tuple[DatasheetRow, ...]:
-    """All rows. Raises ValueError with the line for a row that is incomplete, not numeric or a duplicate."""
+    """All rows. Raises ValueError, with the line number, for a row that is incomplete, not numeric or a duplicate."""
     with path.open(newline="") as stream:
         reader = csv.DictReader(stream, restkey="more")
         if tuple(reader.fieldnames or ()) != COLUMNS:

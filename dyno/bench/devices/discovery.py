@@ -3,8 +3,8 @@
 Discovery is cheap: it reads installed frameworks from package metadata, and `dyno.bench.devices.cpu_speed` measures
 peaks separately.
 
-An emulated GPU or TPU consists of virtual CPU devices, to test routing, replicas or a whole fleet on a laptop. It
-measures a CPU's speed under another name, so every result has `emulated` set and is untrusted.
+An emulated GPU or TPU consists of virtual CPU devices, to test routing, replicas or a whole fleet on a laptop. It has
+the speed of a CPU, so every result has `emulated` set and is untrusted.
 """
 
 import re
@@ -79,7 +79,7 @@ def _says(file: str, pattern: str) -> Callable[[metadata.Distribution], bool]:
 
 
 def _has_cuda_plugin(distribution: metadata.Distribution) -> bool:
-    """JAX finds its GPU support through this group of entry points; jax-cuda12-plugin has "xla_cuda12"."""
+    """Whether JAX has a CUDA plugin, such as the entry point "xla_cuda12" of jax-cuda12-plugin."""
     return any("cuda" in point.name for point in metadata.entry_points(group="jax_plugins"))
 
 
@@ -180,7 +180,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """An id of this machine until its next start. Its containers have the same id, whatever their names."""
+    """An id of this machine, valid until its next boot. All containers on the machine have the same id."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

@@ -51,7 +51,7 @@ FLAGS = (
     *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
 )
 # Every flag with these prefixes is recorded, except addresses of hosts. CUDA_VISIBLE_DEVICES, JAX_PLATFORMS and
-# KERAS_TORCH_DEVICE aren't: the worker sets them for its device, which the result names
+# KERAS_TORCH_DEVICE aren't recorded, because they follow from the device: the worker sets them
 # (`dyno.bench.frameworks.visible_devices`).
 FLAG_PREFIXES = ("NCCL_", "XLA_")
 _ADDRESSES = frozenset({"NCCL_COMM_ID", "NCCL_HOSTID"})
@@ -114,7 +114,7 @@ def _driver() -> dict[str, str] | None:
 
 
 def _packages() -> dict[str, str]:
-    """The packages, cached until a folder of packages changes: looking all of them up takes 5 ms."""
+    """The packages, cached until a folder of packages changes, because looking up all packages takes 5 ms."""
     return _packages_in(tuple((folder, _changed_ns(folder)) for folder in sys.path))
 
 

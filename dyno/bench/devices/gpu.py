@@ -1,8 +1,8 @@
 """Read GPU devices and their facts through NVML, without a framework or a CUDA context.
 
-A divided GPU (MIG) offers its slices instead of itself: "gpu:0:1" is slice 1 of GPU 0, as NVIDIA's container tools
-write it. A device has the UUIDs of its GPUs or of its slice, which hide all other devices from its runners
-(`dyno.bench.frameworks.visible_devices`).
+If a GPU is divided (MIG), its slices are devices, and the GPU isn't: "gpu:0:1" is slice 1 of GPU 0, as NVIDIA's
+container tools write it. A device has the UUIDs of its GPUs or of its slice. Its runners see only the devices with
+these UUIDs (`dyno.bench.frameworks.visible_devices`).
 """
 
 import os
@@ -21,7 +21,7 @@ from dyno.settings import Settings
 # Multiprocessors of compute capability 8.0 have 64 cores for float32; later GPUs with MIG have 128 (CUDA C++
 # Programming Guide, "Compute Capabilities").
 _CORES_OF_CAPABILITY_8_0, _CORES = 64, 128
-_MEMORY_PARTS = 8  # a slice's memory, with its share of the bandwidth and of the cache, comes in eighths
+_MEMORY_PARTS = 8  # a slice has a multiple of 1/8 of the GPU's memory, and the same share of bandwidth and cache
 _NO_SHARE = "NVML doesn't report which part of the GPU this slice (MIG) is"
 _NO_SLICES = "it is divided (MIG), but has no slice; create one with nvidia-smi mig -cgi <profile> -C"
 
@@ -30,7 +30,7 @@ _NO_SLICES = "it is divided (MIG), but has no slice; create one with nvidia-smi 
 class GpuUnit:
     """A GPU, or one slice of a divided GPU, which CUDA sees as one device.
 
-    `number` is NVML's number ("0"), or those of the GPU and its slice ("0:1"). `gpu` is the handle of the whole GPU.
+    `number` is NVML's number ("0"), or the GPU's and the slice's numbers ("0:1"). `gpu` is the whole GPU's handle.
     """
 
     number: str
@@ -44,7 +44,7 @@ class GpuUnit:
 
 
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
-    """The GPU or slice with NVML's number `index`, by default the first that CUDA_VISIBLE_DEVICES allows.
+    """The GPU or slice with NVML's number `index`; by default, the first device that CUDA_VISIBLE_DEVICES allows.
 
     Several GPUs of one model ("0-1") form one device with a replica on each; `memory_bytes` is for one GPU. Raises
     DeviceUnavailable with the reason, also if CUDA_VISIBLE_DEVICES excludes `index`.
@@ -217,7 +217,7 @@ def _capability(nvml: Any, handle: Any) -> list[str]:
 
 
 def _numbers(index: str) -> list[str]:
-    """The numbers in "0", "0-1", or of a slice, "0:1"."""
+    """The numbers in `index`: "0", "0-1", or "0:1" for a slice."""
     gpu, colon, slice_number = index.partition(":")
     if colon and gpu.isdigit() and slice_number.isdigit():
         return [f"{int(gpu)}:{int(slice_number)}"]

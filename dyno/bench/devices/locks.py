@@ -1,15 +1,15 @@
 """Lock a device for one benchmark at a time: the runner holds a lock file per core or accelerator.
 
-The kernel releases an `flock` when its process dies, and a runner that outlives its supervisor still blocks the next
+The kernel releases an `flock` when its holder dies, so a runner that outlives its supervisor still blocks the next
 worker. CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. GPU devices lock
 each GPU, or their slice of a GPU. Emulated devices share their cores with each other, but not with a CPU device, which
 needs undisturbed cores.
 
-A worker takes its turn before it claims a job: while another Dyno's worker uses these cores, this worker's jobs
-stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, one per
-line.
+A worker takes its turn on the device before it claims a job: while a worker of another Dyno service uses these cores,
+this worker's jobs stay queued. One of the waiting workers is first in line and gets the next turn. A lock file names
+its holder: pid, job and command, one per line.
 
-All users of a host share the lock files. So any user can block a device, as a user of the device does anyway.
+All users of a host share the lock files. So any user can block a device, as anyone who uses the device does anyway.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from dyno.settings import Settings
 # flock has no timeout, so Dyno polls it. 10 ms is short compared with the 70 ms that starting a run takes.
 _POLL_S = 0.01
 _RUNNER_EXIT_S = 0.5  # a runner dies within 30 ms of its worker
-HUNG_AFTER_S = 60.0  # by then its worker has tried to kill the runner and given up (dyno/bench/runner/monitor.py)
-_MOST_BYTES = 1024  # read from a lock file
+HUNG_AFTER_S = 60.0  # by then the runner's worker has tried to kill it and given up (dyno/bench/runner/monitor.py)
+_MOST_BYTES = 1024  # maximum to read from a lock file
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _PID = re.compile(r"[0-9]{1,10}")
 _COMMAND = " ".join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])[:200]
@@ -76,7 +76,7 @@ class DeviceTurn:
     def take(self) -> HeldLocks | Holder:
         """Lock the device, or return the process that holds it or is first in line.
 
-        In the latter case, this worker keeps its place in line until it gets the device or calls `leave`. Raises
+        If this worker becomes first in line, it keeps this place until it gets the device or calls `leave`. Raises
         DeviceUnavailable if a lock file can't be opened.
         """
         try:
@@ -97,7 +97,7 @@ class DeviceTurn:
         return turn
 
     def _left_over_runner(self, busy: DeviceBusy) -> Holder:
-        """The runner of an attempt that has ended: it has the device, and no worker has the turn."""
+        """The runner of an attempt that has ended. It still has the device, although no worker has the turn."""
         now_s = self._clock()
         if self._left_over is None or self._left_over[0] != busy.pid:
             self._left_over = busy.pid, now_s
@@ -151,8 +151,8 @@ class HeldLocks:
 def hold_locks(paths: Sequence[str], timeout_s: float, shared: Sequence[str] = (), job: str = "") -> HeldLocks:
     """Lock every file of `paths`, then of `shared`, in order, within `timeout_s` for all. Creates files and folders.
 
-    Raises DeviceBusy if a file stays locked, and DeviceUnavailable if a file can't be opened; then none stays locked.
-    The error names the file, and its holder or the reason.
+    Raises DeviceBusy if another process keeps a file locked, and DeviceUnavailable if a file can't be opened. After an
+    error, this call holds no lock. The error names the file, and its holder or the reason.
     """
     held = _locked(paths, timeout_s, shared)
     held.note(job)
@@ -160,7 +160,7 @@ def hold_locks(paths: Sequence[str], timeout_s: float, shared: Sequence[str] = (
 
 
 def _locked(paths: Sequence[str], timeout_s: float, shared: Sequence[str]) -> HeldLocks:
-    """Like `hold_locks`, but the files keep naming their last holder."""
+    """Like `hold_locks`, but doesn't write the new holder into the files."""
     deadline_s = time.monotonic() + timeout_s
     held = HeldLocks(descriptors := [])
     try:
@@ -201,7 +201,7 @@ def _checked(descriptor: int, path: str) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         if (
             status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o666
-        ):  # its creator died before it shared it
+        ):  # its creator died before sharing the file
             os.fchmod(descriptor, 0o666)
         return descriptor
     os.close(descriptor)

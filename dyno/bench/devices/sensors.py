@@ -34,7 +34,7 @@ from dyno.models.result import Sensors
 
 @dataclass(frozen=True)
 class SensorReading:
-    """One reading of all sensors; None if a sensor reports nothing.
+    """One reading of all sensors. A field is None if its sensor reports nothing.
 
     `energy_j`, `throttled_s` (by reason) and `throttle_events` are counters: only their differences are meaningful.
     """
@@ -49,14 +49,14 @@ class SensorReading:
 
 @dataclass(frozen=True)
 class DeviceUsage:
-    """Other processes on the device, and the share of time in which it was busy; None if unknown."""
+    """Other processes on the device, and the share of time in which the device was busy; None if unknown."""
 
     other_processes: int | None = None
     utilisation: float | None = None
 
 
 class SensorSource(Protocol):
-    """`energy_of` names the parts that the energy counter covers; below `least_energy_s`, it is too coarse."""
+    """`energy_of` names the parts that the energy counter covers. Over less than `least_energy_s` it is too coarse."""
 
     energy_of: str
     least_energy_s: float
@@ -65,7 +65,7 @@ class SensorSource(Protocol):
         """Read all sensors, or all but the counters, which take milliseconds on some drivers; never raises."""
 
     def users(self) -> DeviceUsage:
-        """Called once, after the last sample, while this process still holds the device; never raises."""
+        """Count other users. Called once, after the last sample, while this process holds the device; never raises."""
 
     def reasons(self) -> dict[str, str]:
         """Field of `dyno.models.result.Sensors` -> the reason why this source doesn't report the field."""
@@ -123,7 +123,7 @@ def highest_temperature_c(files: Collection[Path]) -> float | None:
 
 
 def throttle_events(files: Collection[Path]) -> int | None:
-    """Sum of the counters. The events of a package count once per core, so only a difference from zero matters."""
+    """Sum of the counters. Every core counts its package's events, so only the difference from zero has a meaning."""
     values = [int(text) for file in files if (text := read_kernel_file(file)).isdigit()]
     return sum(values) if values and len(values) == len(files) else None
 
@@ -238,7 +238,7 @@ THROTTLES = {
     0x80: "power brake",
 }
 # Counters of nvmlDeviceGetViolationStatus (nvmlPerfPolicyType_t in nvml.h): nanoseconds in which a power limit, heat or
-# a limit of the board kept the clock below the requested clock. They miss no moment between readings.
+# a limit of the board kept the clock below the requested clock. They also count between readings.
 THROTTLE_COUNTERS = {0: "power cap", 1: "thermal slowdown", 3: "board limit"}
 # The reasons that these counters cover. Working counters replace single readings of these bits.
 COUNTED_REASONS = frozenset({"power cap", "software thermal slowdown", "hardware thermal slowdown"})
@@ -250,8 +250,8 @@ class GpuSensors:
     """Sensors of the GPUs of one device, or of its slice. Energy and processes are summed over the GPUs;
     other figures are from the hottest, the slowest and the most throttled GPU.
 
-    Since Volta, the energy counter changes about ten times a second, which is 1 % of 10 s. On an H100, NVML takes 4 ms
-    to read it and 0.7 ms for each counter of throttling, but 1 us for a clock, a temperature or the reasons.
+    Since Volta, the energy counter changes about ten times a second, so over 10 s it is exact to 1 %. On an H100, NVML
+    takes 4 ms to read it and 0.7 ms for each counter of throttling, but 1 us for a clock, a temperature or the reasons.
     """
 
     energy_of, least_energy_s = "NVML: the GPU with its memory and board", 10.0
@@ -306,7 +306,7 @@ class GpuSensors:
     def _throttles(self, unit: GpuUnit) -> frozenset[str]:
         try:
             bits = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(unit.gpu)
-        except self._nvml.NVMLError:  # drivers before 535 have only its old name
+        except self._nvml.NVMLError:  # drivers before 535 only have the function's old name
             bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(unit.gpu)
         return frozenset(name for bit, name in THROTTLES.items() if bits & bit)
 
@@ -320,7 +320,7 @@ class GpuSensors:
         return len(pids - {self._pid}) if self._pid in pids else (len(pids) - 1 if pids else None)
 
     def _each(self, field: str, read: Callable[[GpuUnit], T]) -> list[T]:
-        """`read` of every GPU; empty, with a reason recorded, unless all GPUs support it."""
+        """The result of `read` for each GPU; empty, with a recorded reason, unless all GPUs support `read`."""
         try:
             return [read(unit) for unit in self._units]
         except self._nvml.NVMLError as error:
@@ -328,8 +328,8 @@ class GpuSensors:
             return []
 
 
-# Maximum share of the time that readings with the counters may take, and also readings without them. Slow readings are
-# rare (NVML's counters take milliseconds), so that the device doesn't cool down between samples.
+# Maximum share of time for readings with the counters and, separately, for readings without them. Slow readings (NVML's
+# counters take milliseconds) are therefore rare, and the device doesn't cool down between samples.
 COST_SHARE = 0.0025
 _STOOD_STILL = "the counters of throttling stood still although most readings showed throttling"
 _ONE_READING = "the counters were read only once"
@@ -337,7 +337,7 @@ _ONE_READING = "the counters were read only once"
 
 @dataclass(frozen=True)
 class _TimedReading:
-    """`before`: the number of samples before the reading. `counters`: whether it has the counters."""
+    """`before`: the number of samples before the reading. `counters`: whether the reading includes the counters."""
 
     before: int
     at_s: float
@@ -352,7 +352,7 @@ class SensorRecorder:
         self._source, self._now_s = source, now_s
         self._readings: list[_TimedReading] = []
         self._samples = 0
-        self._rest_until_s = {True: -math.inf, False: -math.inf}  # of readings with the counters, and without
+        self._rest_until_s = {True: -math.inf, False: -math.inf}  # rest before readings with, without counters
 
     def look(self) -> None:
         now_s = self._now_s()
@@ -364,7 +364,7 @@ class SensorRecorder:
     def over(self, warmup: int) -> Sensors:
         """Sensors over the window from the first sample after `warmup` samples until now.
 
-        Slow counters weren't read at the window's start. Their differences begin at their last reading before it.
+        Slow counters may have no reading at the window's start. Their differences begin at the last reading before it.
         """
         last = self._read(counters=True)
         readings = [*self._readings, last]
@@ -431,7 +431,7 @@ class _Throttling:
 
 
 def _grown_s(counted: Sequence[_TimedReading]) -> dict[str, float] | None:
-    """By reason, the throttled time between the first reading and the last; None without counters."""
+    """The throttled time between the first and the last reading, by reason; None without counters."""
     first, last = counted[0], counted[-1]
     if first.look.throttled_s is None or last.look.throttled_s is None or last.at_s <= first.at_s:
         return None
@@ -440,7 +440,7 @@ def _grown_s(counted: Sequence[_TimedReading]) -> dict[str, float] | None:
 
 
 def _share_of(by_look: Sequence[frozenset[str]], among: frozenset[str] | None = None) -> float:
-    """The share of readings with any reason, or with one of `among`."""
+    """The share of readings with any reason, or with a reason in `among`."""
     return sum(bool(reasons if among is None else reasons & among) for reasons in by_look) / max(1, len(by_look))
 
 

@@ -50,10 +50,10 @@ _UNKNOWN = TpuGeneration("of an unknown generation", 1, 8 * _GIB)
 
 
 def tpu_facts(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
-    """Every source of information about TPUs with its content; null or [] if it has none.
+    """Every source of information about TPUs with its content; null or [] if the source has no content.
 
     `nodes`, `vfio`: device files. `pci`: Google's device numbers. `libtpu`: its version. `TPU_NAME`, `COLAB_TPU_ADDR`:
-    a remote TPU's address. `cores` counts the cores of all chips; `memory_bytes` is that of all cores.
+    a remote TPU's address. `cores`: the number of cores of all chips. `memory_bytes`: the memory of all cores.
     """
     numbers = _pci_numbers(pci)
     nodes = sorted(str(node) for node in dev.glob("accel[0-9]*"))

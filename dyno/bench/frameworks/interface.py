@@ -166,7 +166,7 @@ class ServedModel(Protocol):
         """The number of tensors of each dtype in the file."""
 
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The outputs for all `inputs` as one batch. A change of the batch size needs preparation first."""
+        """The outputs for all `inputs` as one batch. The first call with a new batch size also prepares for it."""
 
 
 class Framework(Protocol):
@@ -274,13 +274,13 @@ class Framework(Protocol):
         """Whether `error` means that device memory ran out."""
 
     def visible_devices(self) -> list[dict[str, Any]]:
-        """Every device that the framework sees, in its own words: `name`, `kind` and further fields if available."""
+        """Every device that the framework sees, as it describes it: `name`, `kind` and further fields if available."""
 
     def device_peak_bytes(self, kind: str) -> int | None:
         """Peak device memory in this process; None if the framework doesn't track it."""
 
 
 def compiled_total(framework: Framework, model: Any, count: int) -> Callable[[Any], Any]:
-    """A compiled sum of a Keras model's float32 outputs for `count` inputs; else JAX compiles it at its first call."""
+    """A compiled sum of a Keras model's float32 outputs for `count` inputs. On JAX, its first call compiles nothing."""
     outputs = framework.array(np.zeros((count, *model.output_shape[1:])), "float32")
     return framework.compile(lambda values: framework.total(values), outputs)

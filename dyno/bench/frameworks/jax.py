@@ -22,7 +22,7 @@ _LITTLE = {"cpu": {"xla_backend_optimization_level": 0}, "gpu": {"xla_gpu_autotu
 _NOT_CHEAP = 32  # side of a product that XLA's CPU client queues instead of computing immediately
 
 # The platforms that JAX may start for each kind of device, best first. By default it starts all platforms that it
-# finds: for a CPU device, it would take memory from the jobs of the host's accelerators, or wait for a TPU in use. For
+# finds: for a CPU device, it would take memory from the jobs of the host's accelerators, or wait for a busy TPU. For
 # accelerators, JAX also starts the host's processor, as it does by default.
 JAX_PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 
@@ -55,7 +55,7 @@ class Jax(KerasFramework):
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         jax = self._jax
         # The number of XLA's threads on a CPU; the default is one per allowed core. The threads of virtual devices wait
-        # for each other, so extra threads keep working meanwhile.
+        # for each other, so they get extra threads that can work at the same time.
         os.environ["NPROC"] = str(cores if replicas == 1 else cores + replicas)
         if kind == "cpu":
             jax.config.update("jax_num_cpu_devices", replicas)

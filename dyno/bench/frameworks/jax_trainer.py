@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dyno.bench.frameworks.interface import Dataset, divisible_size, full_batch
 
-State = tuple[list[Any], list[Any], list[Any], list[Any]]  # trainable, not trainable, the optimiser's, the metrics'
+State = tuple[list[Any], list[Any], list[Any], list[Any]]  # trainable, not trainable, of the optimiser, of the metrics
 
 
 def variables_of(model: Any) -> State:
@@ -45,7 +45,7 @@ def write_back(model: Any, state: State) -> None:
             variable.assign(value)
 
 
-# Kernels that hide products: a count of a graph that contains one would be too low.
+# Kernels that hide products. The count of a graph with such a kernel would be too low.
 _OPAQUE = ("custom_call", "ffi_call", "pallas_call", "rnn", "cudnn", "ragged_dot", "scaled_matmul", "dot_product_att")
 
 
@@ -111,7 +111,7 @@ def _of_convolution(equation: Any) -> float:
 
 
 class JaxTrainer:
-    """See `dyno.bench.frameworks.interface.Trainer`. Between calls of `sync`, its own `State` has the weights."""
+    """See `dyno.bench.frameworks.interface.Trainer`. Between calls of `sync`, only its `State` has the weights."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class JaxTrainer:
         write_back(self._model, self._state)
 
     def refresh(self) -> None:
-        """Load assigned variables. All others, whose buffers the last step deleted, keep their trained values."""
+        """Load assigned variables. The other variables, whose buffers the last step deleted, keep their values."""
         self._state = self._put(
             tuple(
                 [mine if other.is_deleted() else other for other, mine in zip(theirs, ours, strict=True)]

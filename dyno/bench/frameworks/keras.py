@@ -13,7 +13,7 @@ from dyno.errors import FrameworkMissing
 
 
 class KerasFramework:
-    """The parts of a `Framework` shared by all frameworks or all but one. `name` is also the package name."""
+    """The parts of a `Framework` that all frameworks share, or all except one. `name` is also the package name."""
 
     name: str
 

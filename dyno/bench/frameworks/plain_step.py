@@ -1,7 +1,7 @@
 """Make one plain training step of a Keras model, for comparison with the compiled step.
 
-The plain step computes the gradients operation by operation if the framework can. It uses no loop, resident data or
-compiler of a `Trainer`. Both steps share only Keras: its layers, loss and optimiser.
+The plain step computes the gradients operation by operation if the framework can. It uses neither the loop nor the
+resident data nor the compiler of a `Trainer`. Both steps share only Keras: its layers, loss and optimiser.
 """
 
 from collections.abc import Callable, Sequence

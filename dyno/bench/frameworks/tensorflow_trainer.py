@@ -23,7 +23,7 @@ from dyno.errors import RunFailed
 _PRODUCTS = frozenset(
     {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}
 )
-# Products that TensorFlow can't count: a count of a graph that contains one would be too low.
+# Products that TensorFlow can't count. The count of a graph with such a product would be too low.
 _OPAQUE = ("Cudnn", "Xla", "Conv3D", "DepthwiseConv2dNative", "Quantized", "Uniform", "SparseMatMul")
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -33,8 +33,8 @@ _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch"
 def counted_flops(graph: Any, rounds: int | None = None) -> float | None:
     """FLOP of the products of one execution, multiply-add = 2. None if they can't be counted.
 
-    A loop's number of iterations comes from its condition, which compares a counter with a constant. Of several
-    counters, it is the one that ends the loop first. `rounds`: iterations of outermost loops without such a condition.
+    A loop's number of iterations comes from its condition, which compares a counter with a constant. If it compares
+    several counters, the smallest number applies. `rounds`: iterations of outermost loops without such a condition.
     """
     total = 0.0
     for operation in graph.get_operations():
@@ -180,7 +180,7 @@ class StepGraphs:
         self._data = ResidentDataset(tf, strategy, samples)
         self._train_step = model.train_step
         if strategy.num_replicas_in_sync == 1:  # replicas synchronise in the optimiser, which fails in a nested graph
-            # Useful without XLA too: directly in the outer graph, recurrent layers took 25 % longer in some processes.
+            # A nested graph helps without XLA too: in the outer graph, recurrent layers sometimes took 25 % longer.
             self._train_step = tf.function(model.train_step, jit_compile=bool(model.jit_compile), autograph=False)
 
     def one(self, size: int) -> Graph:
@@ -319,7 +319,7 @@ class TensorFlowTrainer:
         """Do nothing: the graph trains the Keras model's own variables."""
 
     def refresh(self) -> None:
-        """Do nothing, for the same reason."""
+        """Do nothing, for the reason in `sync`."""
 
     def counted_flops(self) -> float | None:
         return counted_flops(self._full().graph, self.steps_per_execution)  # type: ignore[attr-defined]

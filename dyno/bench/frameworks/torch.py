@@ -43,7 +43,7 @@ class Torch(KerasFramework):
         torch.set_num_threads(cores)
         torch.set_num_interop_threads(cores)
         self._device = "cpu" if kind == "cpu" else "cuda"
-        # For the whole process: by default Keras uses any GPU that it sees. A scope without a reference ends at once.
+        # For the whole process: by default Keras uses any GPU that it sees. A scope ends when nothing refers to it.
         self._scope = self._keras.device(kind)
         self._scope.__enter__()
         ones = torch.ones((2, 2), device=self._device)
@@ -212,7 +212,7 @@ class TorchTrainer:
         """Do nothing: the step trains the Keras model's own variables."""
 
     def refresh(self) -> None:
-        """Do nothing, for the same reason."""
+        """Do nothing, for the reason in `sync`."""
 
     def counted_flops(self) -> float | None:
         """None: PyTorch has no graph to count in."""

@@ -2,7 +2,7 @@
 
 Environment variables hide the other devices. Set them before a framework is imported: CUDA, XLA and TensorFlow read
 them once. UUIDs don't change with the order in which CUDA or NVML numbers the GPUs, and are the only way to choose a
-slice of a divided GPU (MIG). CUDA numbers the devices that it sees from 0, in the order of the list.
+slice of a divided GPU (MIG). CUDA numbers the visible devices from 0, in the order of the variable.
 
 A process can load only one framework. `python -P -m dyno.bench.frameworks.visible_devices jax` prints JAX's devices as
 JSON.

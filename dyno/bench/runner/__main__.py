@@ -18,8 +18,8 @@ if __name__ == "__main__":
     parser.add_argument("--request-fd", type=int, required=True)
     parser.add_argument("--frames-fd", type=int, required=True)
     arguments = parser.parse_args()
-    # SIGINT comes from outside. By its default action, the supervisor sees that a signal ended the runner; a
-    # KeyboardInterrupt would look like a workload error.
+    # SIGINT comes from outside. With its default action, the supervisor sees that a signal ended the runner. With
+    # Python's own handler, the KeyboardInterrupt would look like a workload error.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     main(_read_request(arguments.request_fd), arguments.frames_fd)
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Take the samples of a run's cases, and observe sensors, host noise and compilations meanwhile.
+"""Take the samples of a run's cases, and observe sensors, host noise and compilations at the same time.
 
 Cases run one after the other. The runner executes, warms up and samples each case as if it were the only case. None of
 the runner's code executes inside a sample.
@@ -27,7 +27,7 @@ TracedNames = Callable[[], Sequence[str] | None]  # see `Framework.traced`
 
 
 class TraceCounter:
-    """Counts traced functions, from the first execution on. Call `look` before each sample, warm-up included."""
+    """Counts the functions traced after the first execution. Call `look` before each sample, including warm-up."""
 
     def __init__(self, traced: TracedNames) -> None:
         self._traced = traced
@@ -38,7 +38,7 @@ class TraceCounter:
         self._looks.append(self._count())
 
     def warnings(self, warmup: int) -> list[ResultWarning]:
-        """The warnings up to now. Call it right after the last sample; the first `warmup` samples were warm-up."""
+        """The warnings so far. Call it right after the last sample. The first `warmup` samples were warm-up."""
         names = self._traced()
         if names is None:
             return []
@@ -52,7 +52,7 @@ class TraceCounter:
 
 @dataclass(frozen=True)
 class CaseSamples:
-    """The samples of one case, the sensor readings over their window, and the disturbances.
+    """The samples of one case, the sensor readings of the same period, and the disturbances.
 
     `drain_s`: how long the drain after the last sample took, because the device was still busy.
     """
@@ -85,7 +85,7 @@ def take_samples(
 ) -> CaseSamples:
     """Warm up and sample by `rule`; report progress and read the sensors between samples.
 
-    `position`: (cases already sampled, all cases). `framework`: the framework that `execute` uses.
+    `position`: (number of cases sampled before, number of all cases). `framework`: the framework that `execute` uses.
     """
     before, cases = position
 
@@ -119,7 +119,7 @@ Summarise = Callable[[CaseSamples, float | None], RunSummary]  # from the sample
 
 @dataclass(frozen=True)
 class SampledCase:
-    """One case with its samples. `first_execution_s` is None for the first case, whose time is in the run."""
+    """One case with its samples. `first_execution_s` is None for the first case, because the run records that time."""
 
     case: Case
     taken: CaseSamples
@@ -139,7 +139,7 @@ def sample_cases(
     frames: FrameWriter,
     framework: Framework,
 ) -> tuple[CaseSamples, list[SampledCase]]:
-    """(the run's own samples with the disturbances of all cases, every case with its samples).
+    """Returns (the run's own samples and the disturbances of all cases, all cases with their samples).
 
     `rule_for`: takes the number of cases that are left and returns the rule of the next case.
     """

@@ -1,8 +1,8 @@
 """After the samples of the first run, make the checks that need further executions.
 
-Together the checks take less than one sample of many executions, or up to four samples of a single execution. Before it
-raises a warning, a check repeats a suspicious reading and uses the best one, because other processes can only make work
-slower. A check that can't run leaves its code in `unchecked`, with a reason.
+All checks together take less time than a sample, if a sample has many executions; if it has only one, they take up to
+the time of four samples. Before a check raises a warning, it repeats the suspicious reading and uses the fastest one,
+because other processes can only make work slower. A check that can't run leaves its code in `unchecked`, with a reason.
 
 If a figure is above a CPU's measured peak, Dyno measures the peak again.
 """
@@ -33,7 +33,7 @@ from dyno.models.result import ResultWarning
 
 @dataclass(frozen=True)
 class CheckedCase:
-    """One sampled case. `flops` is the count per execution that its figures use."""
+    """One sampled case. `flops`: the FLOP per execution from which its figures are computed."""
 
     execute: Callable[[int], None]
     taken: CaseSamples
@@ -62,8 +62,8 @@ def _of_case(sampled: SampledCase) -> CheckedCase:
 def remeasured_peaks(device: Device, subjects: Sequence[CheckedCase]) -> dict[str, PeakFigure]:
     """Peaks measured again right after the samples; empty unless a figure is above a measured peak.
 
-    The earlier measurement may have had a lower clock than the samples, or other processes on the same physical cores.
-    Peaks from data sheets don't change.
+    The clock may have been lower in the earlier measurement than in the samples, or other processes may have used the
+    same physical cores. Peaks from data sheets don't change.
     """
     if device.kind != "cpu" or not device.cores or not any(_above(device, subject) for subject in subjects):
         return {}
@@ -77,17 +77,17 @@ def _above(device: Device, subject: CheckedCase) -> bool:
     return subject.flops > figure.value * statistics.median(subject.taken.samples.samples)
 
 
-_READ_S = DRAIN_FLOOR_S / DRAIN_LIMIT  # 20 ms; in shorter readings the drain's limit is fixed, not a share of the time
+_READ_S = DRAIN_FLOOR_S / DRAIN_LIMIT  # 20 ms; for shorter readings the drain's limit is a fixed time, not a share
 _READINGS = 3
-_LEAST_READ = 64  # executions in a reading of the growth; with fewer, the reading's cost, 0.7 ms, would look like work
-_LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
+_LEAST_READ = 64  # executions in a reading of grown work; with fewer, the cost of reading (0.7 ms) would look like work
+_LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # limits of the rounds that confirm a suspicion; see `_again`
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
-# A call costs 0.1 ms, so twice the work of a shorter execution takes hardly longer: try larger factors first. An
-# execution faster than the device allows did no work: try factor 2 first, because compilers may drop only small work.
+# A call costs 0.1 ms. Doubling the work of a shorter execution hardly changes its time: try larger factors first. If an
+# execution is faster than the device allows, it did no work: try factor 2 first, as compilers may drop only small work.
 _CALL_S = 2e-4
-_SPAN = 8  # ratio of the two numbers of executions that confirm that more executions take no longer
+_SPAN = 8  # ratio of the numbers of executions in the two readings that confirm a suspicion
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
 _TOO_LONG_S = 30.0
 _NO_FLOPS = "the workload declares no floating-point operations"
@@ -151,7 +151,7 @@ class _CaseChecks:
                 self._findings.unchecked[code] = reason
 
     def _read_count(self) -> int:
-        """The number of executions in a reading: 20 ms, at most half a sample; two if a sample has one execution."""
+        """The number of executions in 20 ms, at most half of those in a sample; two if a sample has one execution."""
         return 2 if self._count == 1 else max(1, min(self._count // 2, math.ceil(_READ_S / self._single_s)))
 
     def _drained(self, count: int, reading: DrainReading) -> None:
@@ -166,8 +166,8 @@ class _CaseChecks:
     def _more_executions(self, count: int, execution_s: float) -> None:
         """Compare the time of a sample with `execution_s`, the time of `count` executions.
 
-        A wider span confirms a suspicion, because on a busy host two readings of similar length scatter alike. With a
-        wider span, work that is really done grows more clearly: a few executions may run undisturbed, but many can't.
+        To confirm a suspicion, the check compares numbers of executions that differ more. On a busy host, readings of
+        similar length scatter alike. If executions do work, a few may run undisturbed, but many can't.
         """
         sample_s = self._count * self._single_s
         if count < self._count:
@@ -185,7 +185,7 @@ class _CaseChecks:
         in_time = max(self._count, int(_LONG_S / self._single_s))
         more = max(2 * fewer, min(_SPAN * fewer, in_time))
         few, many = self._reading(fewer), self._reading(more)
-        # If a sample is a single execution, all samples are further readings of it.
+        # If a sample is a single execution, every sample is a reading of one execution.
         sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf
         return self._confirmed(WorkGrowth(more / fewer, min(sampled_s, few()), many()), few, many)
 
@@ -193,7 +193,7 @@ class _CaseChecks:
         return lambda: self._read(count).execution_s
 
     def _more_work(self) -> str | None:
-        """Grow the work of an execution until it takes, or must take, longer. Returns why the check is undecided."""
+        """Grow an execution's work until its time grows, or would have to grow. Returns why the check is undecided."""
         grown, ceiling = self._subject.grown, peak_fraction.ceiling_per_s(self._device, self._subject.dtype)
         if grown is None:
             return None
@@ -220,7 +220,7 @@ class _CaseChecks:
                     return None
                 if self._decides(growth, single, several):
                     return None
-            else:  # repeated only if no larger work decides: this reading can't show that work was eliminated
+            else:  # repeated only if no larger work decides: this reading can't prove that work was eliminated
                 largest = times > 2 or unsure is None  # of the work tried so far
                 unsure = partial(self._decides, growth, single, several) if largest else unsure
                 single_s = min(single_s, single())
@@ -248,14 +248,14 @@ class _CaseChecks:
         return growth.grew or growth.telling
 
     def _each_s(self, execute: Callable[[int], None], times: int) -> float:
-        """Seconds per execution with `times` the work. A reading takes a twentieth of a sample (5 ms), or 64 executions
-        if they take longer, but at most a fifth of a sample.
+        """Seconds per execution of `times` times the work. A reading takes a twentieth of a sample (5 ms), or 64
+        executions if these take longer, but at most a fifth of a sample.
         """
         count = max(1, min(self._count // (5 * times), max(_LEAST_READ, self._count // (20 * times))))
         return self._read(count, execute).execution_s / count
 
     def _confirmed(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> WorkGrowth:
-        """If the time hasn't grown, alternate both readings and keep the best of each until it grows or rounds end."""
+        """Until the time grows or the rounds end, repeat both readings in turn and keep the fastest of each."""
         if growth.grew:
             return growth
         began_s, confirmed, done = time.perf_counter(), growth, 0
@@ -288,10 +288,10 @@ class _CaseChecks:
 
 
 def _fastest(growth: WorkGrowth, several: Callable[[], float], readings: int) -> WorkGrowth:
-    """`growth` with the shortest of its own and further readings of the grown work."""
+    """`growth`, in which the time of the grown work is the shortest of its own and `readings` further readings."""
     return replace(growth, grown_s=min(growth.grown_s, *(several() for _ in range(readings))))
 
 
 def _again(done: int, began_s: float) -> bool:
-    """Whether to repeat a suspicious reading: up to ten times within five seconds, and at least twice."""
+    """Whether to repeat a suspicious reading: at least twice, then up to ten times within five seconds."""
     return done < _LEAST_ROUNDS or (done < _ROUNDS and time.perf_counter() - began_s < _ROUNDS_S)

@@ -57,7 +57,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def failure_frame(error: BaseException, framework: Framework | None) -> FailedFrame:
-    """The last frame of a run that `error` ended. A loaded `framework` recognises its own out-of-memory errors."""
+    """The last frame of a run that `error` has ended. A loaded `framework` recognises its own out-of-memory errors."""
     message = f"{error}" or type(error).__name__
     if isinstance(error, RunFailed):
         return FailedFrame(failure_class=FailureClass(error.failure_class), reason=error.reason, message=message)

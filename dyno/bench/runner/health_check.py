@@ -1,7 +1,7 @@
 """Check a worker's device: its peak figures, whether runners can be forked on it, its presence after a failed run.
 
 Peaks and presence are checked in a separate process. This keeps numerical libraries, their threads and pinning out of
-the worker, and isolates calls to a driver that may hang forever. In the worker, such a call would block all other calls
+the worker, and isolates driver calls, which may hang forever. In the worker, a hanging call would block all other calls
 to the driver, and a call that hangs in the kernel would keep even a killed worker from exiting.
 
 At its start, the worker tests whether a process that has imported the default framework can be forked. It tests another
@@ -57,7 +57,7 @@ def write_peaks(cores: list[int], locks: list[str]) -> None:
         hold_locks(locks, _LOCK_TIMEOUT_S)
     except errors.DeviceUnavailable as busy:
         sys.exit(busy.detail)
-    os.sched_setaffinity(0, cores)  # before importing libraries, which size themselves by the available cores
+    os.sched_setaffinity(0, cores)  # before the import of libraries that start one thread per available core
     from dyno.bench.devices.cpu_speed import measure_cpu_peaks
 
     sys.stdout.write(_FIGURES.dump_json(measure_cpu_peaks(cores)).decode())
@@ -67,9 +67,9 @@ ANSWER_TIMEOUT_S = 30.0  # without persistence mode, NVML takes seconds for each
 
 
 def device_loss(launcher: Launcher, device: Device) -> str | None:
-    """Why the device is gone, or None. A device that doesn't respond counts as gone.
+    """Why the device is gone, or None. A device that doesn't respond is treated as gone.
 
-    If the check itself fails, the answer is None.
+    Returns None if the check itself fails.
     """
     try:
         return (
@@ -98,7 +98,7 @@ def write_loss(device_id: str, uuids: list[str]) -> None:
 
 
 PROOF_TIMEOUT_S = 45.0  # an import without compiled bytecode takes 6 s on an idle machine
-_LEASE_SHARE = 0.75  # maximum share of the lease: no heartbeat extends it while the job waits for a self-test
+_LEASE_SHARE = 0.75  # a self-test's maximum share of the lease: during the test, no heartbeat extends the job's lease
 # The smallest possible job: it starts the device, multiplies, reads the product back and checks it.
 _SPEC = Spec(
     workload="matmul",

@@ -51,10 +51,10 @@ class RunFiles(Protocol):
         """The file that the spec's `weights` name, on this host."""
 
     def empty(self) -> Path:
-        """The folder for the files of run 0, emptied."""
+        """Empty the folder for the files of run 0, and return it."""
 
     def room(self) -> AbstractContextManager[Path]:
-        """An empty folder for the temporary files of one run, deleted after it."""
+        """An empty folder for the temporary files of one run, deleted after the run."""
 
 
 _LEAST_RUN_S = 0.01  # above 0, because times are divided by it
@@ -63,7 +63,7 @@ _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 @dataclass
 class FurtherRuns:
-    """The number of runs that the job's baseline requires in all; 0 if it is unknown or there is no baseline."""
+    """The total number of runs that the job's baseline requires; 0 if it is unknown or there is no baseline."""
 
     in_all: int = 0
 
@@ -72,7 +72,7 @@ class FurtherRuns:
 class Variant(contract.ResolvedSpec):
     """One spec and the records of its runs so far. `name`: None for a job with a single spec.
 
-    `repeats`: the variant that an A/A control repeats. The control reuses the params tuned by this variant's first run.
+    `repeats`: the variant that an A/A control repeats. The control reuses the params tuned by that variant's first run.
     """
 
     name: VariantName | None
@@ -108,7 +108,7 @@ class Variant(contract.ResolvedSpec):
         runs = max(estimate.runs(measure), measure.runs.max)
         if self.spec.baseline is not None:
             runs = max(runs, baseline_outcome.most_runs(self.spec))
-        if measure.is_divided:  # a run that never settles warms up until its share is over
+        if measure.is_divided:  # a run that never settles warms up until its share of the budget is used up
             longest_s = max(estimate.run_s(measure), measure.budget_s / measure.runs.min)
         else:
             longest_s = estimate.start_s + measure.longest_s
@@ -120,7 +120,7 @@ class Variant(contract.ResolvedSpec):
         return RunTimes(max(estimate.run_s(self.spec.measure), _LEAST_RUN_S), estimate.train_s)
 
     def planned_runs(self, device: Device) -> int:
-        """The expected number of runs: an estimate until the first runs show how many runs the budget pays for."""
+        """The expected number of runs: an estimate until the first runs decide how many runs fit in the budget."""
         is_open = len(self.records) < stopping_rule.first_set(self.spec.measure)
         return max(self.most_runs, self.estimate(device).runs(self.spec.measure)) if is_open else self.most_runs
 
@@ -182,16 +182,16 @@ class Observer(HeartbeatSource, Protocol):
     progress: JobProgress
 
     def run_begins(self, number: int) -> None:
-        """Before the run starts; `number` counts the job's runs from 0."""
+        """Called before a run starts. `number` counts the job's runs from 0."""
 
     def add_log(self, data: bytes) -> object:
-        """Output of the current run."""
+        """Called with output of the current run."""
 
     def run_ended(self, phases: Phases, *, is_first: bool) -> None:
-        """After a run with a record. `is_first`: whether it is the first run of its spec."""
+        """Called after a run with a record. `is_first`: whether the run is the first run of its spec."""
 
     def send_metrics(self, metrics: PartialMetrics) -> None:
-        """The figures so far, if more runs follow."""
+        """Called with the figures so far, if more runs follow."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class RunWithoutRecord(NamedTuple):
 
 
 class JobRuns:
-    """Makes the runs of one job. `has_enough`: called after each run of a variant with enough runs; may add runs."""
+    """Makes the runs of one job. `has_enough`: called after a run if its variant has enough runs; it may add runs."""
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class JobRuns:
     def _run_once(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
         """Run one runner to its end.
 
-        If the runner's zygote dies first, try a new zygote. If the new zygote can't fork, spawn the runner.
+        If the zygote dies before it forks the runner, try a new zygote. If the new zygote can't fork, spawn the runner.
         """
         ended = self._watch(variant, number, limits)
         if ended.exit.lost and _unforked(ended):
@@ -299,7 +299,7 @@ class JobRuns:
 
     def _limits(self, variant: Variant) -> RunLimits:
         """The limits of a run. A runner sends no frames during an execution, so it may be silent for three times the
-        estimate of its start and executions."""
+        estimated time of its start and of one execution of each case."""
         settings, estimate = self._context.settings, variant.estimate(self._context.device)
         silent_s = ESTIMATE_FACTOR * (estimate.start_s + math.fsum(estimate.executions_s))
         return RunLimits(max(settings.stall_s, silent_s), settings.term_grace_s, self._deadline_s)

@@ -1,4 +1,4 @@
-"""Start runners, forked from a zygote or spawned, and talk to both processes over pipes and a socket.
+"""Start runners, forked from a zygote or spawned, and communicate with zygotes and runners over pipes and a socket.
 
 The kernel sends the parent-death signal when the *thread* that started a process ends. A zygote started on a pool's
 thread would die with that thread, and its runners with it. So the launcher starts every zygote on one thread of its
@@ -6,8 +6,8 @@ own, which lives as long as the worker.
 
 Stdout and stderr of a runner go to a pipe. The launcher keeps only the end of the output, so it can't fill a disk.
 
-A workload may be anyone's code, so a runner gets the variables that Python, the frameworks and their libraries read,
-but no credentials and no addresses of services. `DYNO_RUNNER_ENV` names further variables that an operator allows.
+A workload may be anyone's code, so a runner gets only the variables that Python, the frameworks and their libraries
+read: no credentials and no addresses of services. `DYNO_RUNNER_ENV` names further variables that an operator allows.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ _MOST_READS = 32  # 2 MiB; a pipe holds 1 MiB at most
 class LogTail:
     """Keeps the last `TAIL_BYTES` of a runner's output. The launcher passes `write_fd` to the runner, then closes it.
 
-    It calls `pass_on` with all data that it reads.
+    `read` calls `pass_on` with all data that it has read.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ _GRACE_S = 3.0  # a zygote waits up to 2 s for the processes that it kills
 
 
 class ZygoteProcess:
-    """A zygote. The constructor starts it without waiting for its imports. It dies with the constructing thread."""
+    """A zygote. The constructor starts it without waiting for its imports. It dies with the thread that starts it."""
 
     def __init__(
         self,
@@ -271,14 +271,14 @@ def _parse_frame(line: bytes | bytearray) -> AnyFrame | None:
         return None
 
 
-# The framework whose zygote starts before the first job. Zygotes of other frameworks start with their first job.
+# The framework whose zygote starts before the first job. Any other zygote starts with the first job of its framework.
 DEFAULT_FRAMEWORK = next(iter(installed_frameworks()), "tensorflow")
 
 # -P keeps the working directory out of sys.path; faulthandler writes the Python stack of a crash to the log.
 _RUNNER = ["-P", "-X", "faulthandler", "-m", "dyno.bench.runner"]
 _RUNNER += ["--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD)]
 
-_KILLED_WITHIN_S = 2.0  # the longest wait: a process that survives KILL for longer hangs in the kernel
+_KILLED_WITHIN_S = 2.0  # maximum wait; a process that survives KILL for longer hangs in the kernel
 
 
 class Launcher:
@@ -325,7 +325,7 @@ class Launcher:
         self._proven.add(proven)
 
     def fall_back(self, framework: str, reason: str) -> bool:
-        """Spawn this framework's runners from now on. False: the settings require forking."""
+        """Spawn this framework's runners from now on. Returns False if the settings require forking."""
         if self._worker_start == "fork":
             return False
         self._reasons.setdefault(framework, reason)
@@ -338,7 +338,7 @@ class Launcher:
         return device.model_copy(update={"started_with": "fork" if forks else "spawn", "started_with_reason": reason})
 
     def prepare(self, framework: str) -> None:
-        """Start the zygote early, so that the first job needn't wait for the import. Returns during the import."""
+        """Start the zygote early, so that the first job needn't wait for the import. Doesn't wait for the import."""
         self._zygote(framework if self.forks(framework)[0] else None)
 
     def start(self, request: runner_protocol.RunRequest) -> RunnerProcess:
@@ -360,8 +360,8 @@ class Launcher:
     def run(self, module: str, arguments: Sequence[str], timeout_s: float) -> str:
         """Run `python -P -m module --parent <pid> arguments…` and return its stdout.
 
-        Raises OSError, or subprocess.SubprocessError with the last line of stderr; doesn't wait beyond `timeout_s`. The
-        module needs `--parent` for `dyno.processes.die_with_parent`.
+        Raises OSError, or subprocess.SubprocessError with the last line of stderr. Kills the process after `timeout_s`.
+        The module needs `--parent` for `dyno.processes.die_with_parent`.
         """
         command = [sys.executable, "-P", "-m", module, "--parent", str(os.getpid()), *arguments]
         process = self._starter.submit(
@@ -410,7 +410,7 @@ class Launcher:
         request_fd = _file_of(request)
         child_fds = [frames_write, log.write_fd, request_fd, status_write]
         zygote_pid = None
-        for _ in range(2):  # the zygote may have died since the last check: retry once with a new one
+        for _ in range(2):  # the zygote may have died since the last check: retry once with a new zygote
             try:
                 zygote = self._zygote(framework)
                 zygote.ask(argv, child_fds)

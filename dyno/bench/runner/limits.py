@@ -1,13 +1,13 @@
 """Limit a runner's memory, processes and files: by a cgroup if the kernel allows it, else by checks of /proc.
 
 The checks of /proc run with the heartbeats, at most every 2 s. A zygote joins the cgroup once, after its imports, and
-forks inherit it. So the cgroup costs the runs nothing, and it doesn't count the memory of the imports.
+its forks are members from the start. So the cgroup costs the runs no time and doesn't count the imports' memory.
 
 cgroup v1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a child cgroup if the worker may write to its
 own cgroup. cgroup v2 (cgroup-v2.rst) allows a child with a memory limit only if the parent holds no processes, except
 in the host's root. In any other cgroup, such as a container's, the worker's own process prevents a child.
 
-Only the kernel's count of out-of-memory kills reveals whether a SIGKILL was one of them.
+Only the kernel's count of out-of-memory kills reveals whether a SIGKILL was an out-of-memory kill.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ class Cgroup:
 
     @property
     def doors(self) -> list[str]:
-        """The files to which a process writes "0" to join."""
+        """The files to which a process writes "0" to join the cgroup."""
         return [str(folder / "cgroup.procs") for folder in self._folders()]
 
     def oom_kills(self) -> int:
@@ -145,9 +145,9 @@ def _bases(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
 
 
 def _enable(base: Path, controller: str) -> bool:
-    """Enable the controller for children of `base`, which cgroup v2 requires. True if it wasn't enabled.
+    """Enable the controller for children of `base`, as cgroup v2 requires.
 
-    Raises OSError.
+    Returns True if the controller wasn't enabled before. Raises OSError.
     """
     shared = base / _SHARED
     if not shared.exists() or controller in shared.read_text().split():
@@ -167,7 +167,7 @@ def _require_domain(folder: Path) -> None:
 
 
 def _undo(folder: Path | None, base: Path | None, controller: str) -> None:
-    """Undo a failed attempt; otherwise the base stays "threaded"."""
+    """Undo a failed attempt to make a cgroup. Otherwise the base stays "threaded"."""
     with contextlib.suppress(OSError):
         if folder is not None:
             folder.rmdir()
@@ -222,7 +222,7 @@ def host_share_bytes(settings: Settings) -> int:
 
 
 class RunnerLimits:
-    """The limits of one runner. Create this before the runner starts, because it counts events from then on.
+    """The limits of one runner. Create the object before the runner starts: it counts events from its creation on.
 
     `folder`: the runner's files.
     """

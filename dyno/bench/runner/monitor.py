@@ -1,4 +1,4 @@
-"""Monitor a runner from its start to its last byte of output, and stop it; sleep between frames and heartbeats.
+"""Monitor a runner from its start to its last byte of output, and stop it if necessary.
 
 A cancel or a timeout sends TERM, then KILL. Other reasons send KILL at once. If KILL has no effect, the monitor ends
 the zygote. `failure_of` classifies a run that ended without a record.
@@ -35,7 +35,7 @@ class StopReason(StrEnum):
 
 
 class StopSwitch:
-    """Lets a signal handler stop the supervisor. It uses a number and a descriptor, because a lock could deadlock.
+    """Lets a signal handler stop the supervisor, with a list and a file descriptor, because a lock could deadlock.
 
     `fileno` becomes readable with the first `stop`. `deadline_s`: when the supervisor hands back a job that still runs.
     """
@@ -53,14 +53,14 @@ class StopSwitch:
         return self.deadline_s < math.inf
 
     def comes_within(self, patience_s: float) -> bool:
-        """Wait for a stop, at most `patience_s`. Returns whether one has been requested."""
+        """Wait at most `patience_s` for a stop. Returns whether a stop has been requested."""
         return bool(select.select([self._fd], [], [], patience_s)[0])
 
     def stop(self, deadline_s: float) -> None:
-        """Request the end by `deadline_s` on the supervisor's clock. A later deadline than the current one has no
-        effect.
+        """Request the end by `deadline_s` (the supervisor's clock). A deadline after the current one has no effect.
 
-        The append is atomic. After a comparison, a write could overwrite the stop of a signal in between.
+        Appending is atomic. Comparing first and then writing could overwrite a deadline that another signal's handler
+        set in between.
         """
         self._deadlines_s.append(deadline_s)
         os.eventfd_write(self._fd, 1)
@@ -75,8 +75,8 @@ class StopSwitch:
 def shutdown_handler(
     patience_s: float, stop: Callable[[float], None], hear_no_more: Callable[[], None]
 ) -> Callable[[Signals], None]:
-    """The signal handler: the first signal gives the current job `patience_s` to finish, the second hands it back at
-    once.
+    """The signal handler: the first signal gives the current job `patience_s` to finish. The second signal hands the
+    job back at once.
 
     `next` picks the first signal atomically, because a signal may interrupt another signal's handler anywhere.
     """
@@ -91,7 +91,7 @@ def shutdown_handler(
     return end
 
 
-KILL_TIMEOUT_S = 10.0  # a runner that survives KILL for longer hangs in the kernel, or its zygote does
+KILL_TIMEOUT_S = 10.0  # if a runner survives KILL for longer, it or its zygote hangs in the kernel
 
 
 class HeartbeatSource(Protocol):
@@ -131,7 +131,7 @@ class RunEnd:
     stopped_for: StopReason | None
     log_tail: str | None
     oom_killed: bool
-    excess: Excess | None = None  # the run may have a record all the same
+    excess: Excess | None = None  # a run that exceeded a limit may still have a record
 
 
 class RunnerMonitor:
@@ -168,7 +168,7 @@ class RunnerMonitor:
             selector.register(self._runner.frames_fd, selectors.EVENT_READ, self._on_frames)
             selector.register(self._runner.log.read_fd, selectors.EVENT_READ, self._on_log)
             selector.register(self._runner.status_fd, selectors.EVENT_READ, self._on_status)
-            selector.register(self._switch, selectors.EVENT_READ, lambda: False)  # wakes once: the deadline is polled
+            selector.register(self._switch, selectors.EVENT_READ, lambda: False)  # once; then the deadline is polled
             while self._runner.exit is None:
                 for key, _ in selector.select(self._rest_s()):
                     if not key.data():

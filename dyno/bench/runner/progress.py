@@ -8,16 +8,16 @@ from dyno.models.job import Progress
 from dyno.models.result import Phases
 from dyno.models.runner_protocol import ProgressFrame
 
-_LEAST_FRACTION = 0.05  # below it, the first run's startup distorts the ETA (measured: 237 s when 10 s were left)
+_LEAST_FRACTION = 0.05  # below it, the first run's startup distorts the ETA (measured: 237 s instead of 10 s)
 _MOST_FRACTION = 0.99  # maximum fraction of a job that isn't done
 _LEAST_ETA_S = 0.1
-_OVERDUE = 0.05  # share of a run's expected time that still remains when the run takes longer than expected
+_OVERDUE = 0.05  # share of a run's expected time that is assumed to remain if the run takes longer than expected
 _TRAINED = ("evaluation", "generation", "warmup", "sampling")  # phases after the training
 _SAMPLED = ("latency", "verify", "artifacts", "second_look")  # phases after the samples
 
 
 class RunTimes(NamedTuple):
-    """Expected or actual times of one run: `run_s` without its full training, which takes `train_s`."""
+    """Expected or actual times of one run. `run_s` excludes the full training, which takes `train_s`."""
 
     run_s: float
     train_s: float = 0.0
@@ -28,7 +28,7 @@ class RunTimes(NamedTuple):
 
 
 class JobProgress:
-    """Progress over all runs. `plan`: expected times of each run, in order; only their ratios matter.
+    """Progress over all runs. `plan`: the expected times of the runs, in order; only their ratios matter.
 
     The fraction is a share of the planned time. It falls only if the plan grows because a baseline requires more runs.
     `likely_s`: the duration of the whole job, estimated from earlier jobs; None if unknown. The ETA moves from this
@@ -38,7 +38,7 @@ class JobProgress:
     def __init__(self, plan: Sequence[RunTimes], likely_s: float | None = None) -> None:
         self._plan, self._likely_s = plan, likely_s
         self._took: list[RunTimes] = []
-        self._is_first: list[bool] = []  # of each run that has ended
+        self._is_first: list[bool] = []  # whether each ended run was a first run, with training, tuning or checks
         self._began_s = 0.0  # of the current run
         self._trained_from: tuple[float, float] | None = None  # time and share at this run's first training frame
         self._training_s = self._training_ends_s = 0.0  # of the current run, estimated from its steps; 0 if unknown
@@ -55,7 +55,7 @@ class JobProgress:
     def run_ended(self, elapsed_s: float, training_s: float = 0.0, first_only_s: float = 0.0) -> None:
         """Note that a run has ended `elapsed_s` after the claim. Its full training took `training_s`.
 
-        `first_only_s`: time that later runs don't need, such as for checks and tuning; 0 for a later run.
+        `first_only_s`: time that only a first run needs, for example for checks and tuning; 0 for later runs.
         """
         self._took.append(RunTimes(max(0.0, elapsed_s - self._began_s - training_s - first_only_s), training_s))
         self._is_first.append(training_s + first_only_s > 0)
@@ -75,7 +75,7 @@ class JobProgress:
         made_s = _all_s(self._plan[:run]) + within * self._plan[run].all_s
         fraction = min(made_s / _all_s(self._plan), _MOST_FRACTION)
         eta_s = self._eta_s(within, run, fraction, elapsed_s)
-        return Progress(  # rounded: streams keep thousands of them
+        return Progress(  # rounded, because streams keep thousands of these events
             phase=frame.phase,
             run=run + 1,
             runs=len(self._plan),
@@ -96,9 +96,9 @@ class JobProgress:
             self._training_ends_s = elapsed_s + (1 - share) * self._training_s
 
     def _eta_s(self, within: float, run: int, fraction: float, elapsed_s: float) -> float | None:
-        """The remaining time, from a weighted mean of two forecasts of the whole time: by earlier jobs and by this job.
+        """The remaining time. The whole time is a weighted mean of two forecasts: from earlier jobs and from this job.
 
-        The weight of this job's forecast is the largest share of three: elapsed time, ended runs, the training's time.
+        The weight of this job's forecast is the largest of `fraction`, the ended runs' share and the training's share.
         """
         whole_s = self._whole_s(within, run, fraction, elapsed_s)
         weight = max(fraction, run / (run + 1), self._training_s / whole_s if whole_s else 0.0)
@@ -109,7 +109,7 @@ class JobProgress:
         return max(whole_s - elapsed_s, _OVERDUE * (1 - fraction) * elapsed_s, _LEAST_ETA_S)
 
     def _whole_s(self, within: float, run: int, fraction: float, elapsed_s: float) -> float | None:
-        """The duration of the whole job, estimated from its own progress; None below 5 %."""
+        """The duration of the whole job, estimated from its own progress; None if less than 5 % of it is done."""
         if not self._took:
             if self._training_s:
                 return max(self._training_ends_s, elapsed_s) + self._after_training_s(within)
@@ -123,7 +123,7 @@ class JobProgress:
         return elapsed_s + (left_s if within < 1 else 0.0) + _all_s(later)
 
     def _rate(self, planned: Sequence[RunTimes]) -> float:
-        """The ratio of the ended runs' time to their planned time, without first runs once a later run has ended."""
+        """The ended runs' time divided by their planned time. Ignores first runs once a later run has ended."""
         ended = zip(self._is_first, self._took, planned, strict=True)
         pairs = [
             (took.run_s, plan.run_s) for is_first, took, plan in ended if not (is_first and not all(self._is_first))
@@ -145,7 +145,7 @@ def _share(frame: ProgressFrame) -> float:
 
 
 def _within(frame: ProgressFrame, planned: RunTimes) -> float:
-    """The share of a run's planned time that is over."""
+    """The share of a run's planned time that has passed."""
     share, training = _share(frame), planned.train_s / planned.all_s
     if frame.phase == "training":
         return training * share

@@ -49,7 +49,7 @@ _CACHE = re.compile(r"--(\w*(?:cache|load_autotune)\w*)=[\"']?([^\s\"']+)")
 def empty_caches(folder: Path) -> None:
     """Point the compilation caches of this process and its children to new folders below `folder`.
 
-    Call it before a framework is loaded. Cache options among an administrator's flags stay; see `warm_caches`.
+    Call it before a framework is loaded. Cache options in an administrator's flags stay in effect; see `warm_caches`.
     """
     for name in _CACHE_FOLDERS:
         cache = folder / name.lower()
@@ -85,8 +85,8 @@ def peak_memory(framework: Framework, kind: str) -> Memory:
 
 
 class PhaseTimer:
-    """Times named blocks. Repeated phases add up; a phase that never ran is null. The time of an inner block is only in
-    its own phase.
+    """Times named blocks. Repeated phases add up; a phase that never ran is null. The time of an inner block is part of
+    the inner phase only.
     """
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> None:

@@ -10,9 +10,9 @@ a retry may succeed. The last is `{"status": …}`, as returned by `waitpid`. If
 
 Orphans: the zygote adopts processes that left their runner's process group (PR_SET_CHILD_SUBREAPER, prctl(2)), and ends
 them with the runner. Adoption doesn't slow down a runner's start, and neither `setsid` nor a second fork escapes it.
-The zygote finds descendants through `children` of each thread in /proc, so the cost depends on the runner's threads,
-not on the host's processes. A kernel without CONFIG_PROC_CHILDREN doesn't list children; then the zygote reads the
-parent of each process.
+The zygote finds descendants through `children` of each thread in /proc, so the cost depends on the number of the
+runner's threads, not of the host's processes. A kernel without CONFIG_PROC_CHILDREN doesn't list children; then the
+zygote reads the parent of each process.
 
 Import nothing heavy here, and nothing that starts a thread: only a process with one thread can fork safely.
 """
@@ -46,7 +46,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(root: int) -> dict[int, int]:
-    """pid -> number of threads, of every descendant of `root`. Omits processes that end meanwhile."""
+    """pid -> number of threads, for every descendant of `root`. Omits processes that end during the search."""
     children = _children()
     threads_of: dict[int, int] = {}
     waiting = list(children(root))
@@ -123,7 +123,7 @@ def adopt_orphans() -> None:
 
 
 def end_adopted(runners: Collection[int]) -> None:
-    """Kill and reap all children of this process except `runners`, and their orphans. It must have only one thread."""
+    """Kill and reap all children of this single-threaded process except `runners`, until it adopts no more orphans."""
     deadline_s = time.monotonic() + _PATIENCE_S
     while strangers := children_of(os.getpid()) - set(runners):
         for pid in strangers:  # kill all of them before waiting: they may be forking
@@ -214,7 +214,7 @@ class Zygote:
         self._children: dict[int, int] = {}  # pid -> status pipe
 
     def serve(self) -> NoReturn:
-        # The wake-up pipe keeps signals that arrive between two calls of select.
+        # The wake-up pipe records signals that arrive between two calls of select.
         signals_read, signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(signals_write, warn_on_full_buffer=False)
         for number in _HANDLED_SIGNALS:
@@ -253,7 +253,7 @@ class Zygote:
 
     def _start(self, order: dict[str, Any], fds: list[int], status: int) -> None:
         zygote_pid = os.getpid()
-        # Block signals until the child has its own handlers: the zygote's inherited handlers would swallow them.
+        # Block signals until the child has its own handlers: the zygote's inherited handlers would ignore them.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             pid = os.fork()
@@ -272,7 +272,7 @@ class Zygote:
         _write_status(status, {"pid": pid})
 
     def _reap(self) -> None:
-        """Reap ended runners, and orphans of living ones."""
+        """Reap ended runners, and ended orphans of runners that are still alive."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if ended.si_pid in self._children:
@@ -335,7 +335,7 @@ def _kill_group(pid: int) -> None:
 def _load(name: str) -> str | None:
     """Import all modules that a runner needs. Returns why an import failed, or None.
 
-    Garbage collection is off meanwhile: it would take 0.8 of TensorFlow's 3.2 s.
+    Garbage collection is off during the import: it would take 0.8 s of the 3.2 s that TensorFlow's import takes.
     """
     gc.disable()
     from dyno.bench.devices.environment import environment
@@ -366,7 +366,7 @@ def _keep_from_starting_threads() -> None:
 
 
 def _end_library_threads() -> None:
-    """Fork, because OpenBLAS's fork handler ends the threads that it started on import. It starts new ones later."""
+    """Fork once: OpenBLAS's fork handler ends the threads that OpenBLAS started on import. New threads start later."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -389,10 +389,10 @@ def main() -> None:
     if args.cores:
         os.sched_setaffinity(0, [int(core) for core in args.cores.split(",")])
     fault = _load(args.framework) if args.framework else None
-    for door in args.join:  # after the imports, whose memory doesn't count towards the runners' limit
+    for door in args.join:  # after the imports, so that their memory doesn't count towards the limit
         with contextlib.suppress(OSError):  # the supervisor notices, and checks the limits itself
             Path(door).write_text("0")
-    # From here on, TERM lets the zygote end processes that left their runners' groups. They would escape a KILL.
+    # From here on, the parent's death sends TERM: unlike KILL, it lets the zygote end processes that left their groups.
     die_with_parent(args.parent, signal.SIGTERM)
     Zygote(socket.socket(fileno=args.socket_fd), fault).serve()
 

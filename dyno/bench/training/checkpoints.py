@@ -16,7 +16,7 @@ MODEL = "model.keras"
 SAVED_MODEL = "model.saved_model.zip"
 Export = Literal["saved_model"]
 Shape = tuple[int, ...]
-_LISTED = 3  # maximum differences in an error message
+_LISTED = 3  # maximum number of differences in an error message
 
 
 def save_model(model: Any, folder: Path | None, export: Export | None = None) -> None:
@@ -35,7 +35,7 @@ def save_model(model: Any, folder: Path | None, export: Export | None = None) ->
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """Load weights from `path`. Raises RunFailed (benchmark, weights_mismatch) if they aren't weights of this model.
+    """Load weights from `path`. Raises RunFailed (benchmark, weights_mismatch) if they don't fit this model.
 
     Keras itself would accept a file with more layers than the model has.
     """
@@ -49,7 +49,7 @@ def load_weights(model: Any, path: Path) -> None:
 
 
 def _mismatch(model: Any, path: Path, error: Exception | None = None) -> RunFailed:
-    """An error that lists the differing layers or, for an unreadable file, has Keras' own error."""
+    """An error that lists the differing layers or, for an unreadable file, quotes Keras' own error."""
     try:
         differing = _differing(_shapes(path), _own_shapes(model))
     except (OSError, KeyError, zipfile.BadZipFile):

@@ -16,7 +16,7 @@ _FORWARD = 1 / 3  # the forward pass as a share of a training step
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """One execution makes `steps` steps of `batch` samples. An epoch trains on `trained`, validates on `validated`."""
+    """One execution makes `steps` steps of `batch` samples. `trained`, `validated`: samples per epoch."""
 
     batch: int
     steps: int
@@ -37,7 +37,7 @@ class SampleCounts:
 
 
 def counts_of_epochs(params: TrainingParams, samples: int, tested: int) -> SampleCounts:
-    """The counts if an epoch uses each sample once, except held-out samples. No execution spans two epochs."""
+    """The counts if an epoch trains once on each sample that isn't held out. No execution spans two epochs."""
     held_out = held_out_count(samples, params.validation_share)
     trained = max(1, samples - held_out)
     batch = min(params.batch_size, trained)
@@ -61,7 +61,7 @@ _STEP_S = {"cpu": 3e-3, "gpu": 3e-4, "tpu": 3e-4}
 
 @dataclass(frozen=True)
 class Work:
-    """Facts about a training before its data is loaded. `flops_per_sample`: of a training step.
+    """Facts about a training before its data is loaded. `flops_per_sample`: FLOP of a training step per sample.
 
     `sample_bytes`: the size of one sample with its target on the device. `step_bytes_per_sample`: the size of a step's
     activations and their gradients per sample.
@@ -81,7 +81,7 @@ def counts_of(params: TrainingParams, work: Work) -> SampleCounts:
 
 
 def estimate_step(params: TrainingParams, device: Device, work: Work, replicas: int) -> StepCost:
-    """The cost of a step at a share of the device's peak, or at a rate assumed for its kind."""
+    """The cost of a step at a share of the device's peak, or at a rate assumed for this kind of device."""
     batch = counts_of(params, work).batch
     rate = rate_flop_per_s(device, "float32", work.reached, _ASSUMED_FLOP_PER_S) * speed_up(device, replicas)
     touched = work.train_samples * work.sample_bytes + batch * work.step_bytes_per_sample

@@ -18,7 +18,7 @@ from dyno.bench.training.workload import TrainingParams
 from dyno.errors import RunFailed
 from dyno.models.result import CallbackEvent, Epoch
 
-_FACTOR = 0.1  # of ReduceLROnPlateau, Keras' default
+_FACTOR = 0.1  # the factor of ReduceLROnPlateau; Keras' default
 _MONITOR = "val_loss"
 
 
@@ -34,7 +34,7 @@ class Callbacks:
         validation: Dataset | None,
         test: Dataset | None = None,
     ) -> None:
-        """`test`: samples to test on after each epoch; no callback sees the result."""
+        """`test`: samples to test on after each epoch; no callback uses the result."""
         self._params, self._context, self._model, self._trainer = params, context, model, trainer
         self._validation, self._test = validation, test
         self.events: list[CallbackEvent] = []

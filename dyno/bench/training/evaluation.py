@@ -1,11 +1,11 @@
 """Evaluate a model on held-out data: split the data, compute loss and accuracy, and margins over reference predictors.
 
-The seed alone decides which samples are held out. A margin is the advantage of a trained model over a reference
-predictor. Neighbouring hours and characters are alike, so single values aren't independent. The evaluation
-therefore cuts the data, in order, into blocks of equal length and applies Student's t to the blocks' mean differences.
+A margin is the advantage of a trained model over a reference predictor. Neighbouring hours and characters are alike,
+so single values aren't independent. The evaluation therefore cuts the data, in order, into blocks of equal length and
+applies Student's t to the blocks' mean differences.
 
-Seasons and plays are longer than a block. The differences of neighbouring blocks correlated by up to 0.57, which makes
-a 95 % interval 1.9 times too narrow. So Dyno takes the 99.9 % interval, which is 1.9 times as wide.
+Seasons and plays are longer than a block. The correlation of neighbouring blocks' differences was up to 0.57, which
+makes a 95 % interval 1.9 times too narrow. So Dyno takes the 99.9 % interval, which is 1.9 times as wide.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,8 +29,8 @@ def held_out_count(count: int, share: float) -> int:
 def hold_out(samples: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
     """Split into (training samples, validation samples or None). Raises RunFailed if no training sample is left.
 
-    The `seed` draws the held-out samples. For windows over one series, the last windows are held out, and windows that
-    overlap them are dropped: randomly drawn windows would share nearly all rows with training windows.
+    The `seed` draws the held-out samples. But if the samples are windows over one series, the last windows are held out
+    and windows that overlap them are dropped: random windows would share nearly all rows with training windows.
     """
     count = held_out_count(len(samples), share)
     if count == 0:
@@ -108,7 +108,7 @@ CONFIDENCE = 0.999
 
 @dataclass(frozen=True)
 class Margin:
-    """`by`: the mean error of the reference predictor minus the model's."""
+    """`by`: the mean error of the reference predictor minus the mean error of the model."""
 
     baseline: str
     by: Interval
@@ -124,7 +124,7 @@ def margins(
 ) -> list[Margin]:
     """The margin over each reference predictor. Error arrays have the shape (values,), in the order of the data.
 
-    There are up to 20 blocks, of at least `shortest` values. Fewer than 5 give no interval.
+    There are up to 20 blocks, each with at least `shortest` values. Fewer than 5 blocks give no interval.
     """
     count = min(MAX_BLOCKS, len(model_errors) // shortest)
     return [

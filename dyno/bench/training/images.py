@@ -1,8 +1,8 @@
 """Shared parts of the image classifiers: params, network, FLOP count, estimate, plan and evaluation.
 
-The evaluation counts, lists and draws the misclassified test images. Images stay uint8 on the device, which takes a
-quarter of float32's memory; the model's first layer scales them to 0 to 1. On a CPU, uint8 is as fast as float32 images
-(CIFAR-10's network, batch 128, two Zen 4 cores: 1.8 ms per sample either way).
+The evaluation counts, lists and draws the misclassified test images. Images stay uint8 on the device, in a quarter of
+the memory of float32. The model's first layer scales them to 0 to 1. On a CPU, uint8 images are as fast as float32
+images (1.8 ms per sample with CIFAR-10's network at batch 128 on two Zen 4 cores).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
 
 _WRONG_LISTED, _DRAWN = 32, 60
-_LEAST = 1e-7  # the probability at which Keras clips a loss
+_LEAST = 1e-7  # Keras' losses replace smaller probabilities with this value
 
 
 def judge_images(
@@ -62,7 +62,7 @@ def judge_images(
 
 
 def _described(data: image_sets.Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
-    """Label and prediction by number and by name; `probability` is that of the predicted class."""
+    """Label and prediction by number and by name; `probability`: the probability of the predicted class."""
     label, best = int(data.test_labels[index]), int(probabilities[index].argmax())
     return {
         "index": index,
@@ -180,7 +180,7 @@ def check_recognise(recognise: int | None, data: image_sets.Images) -> None:
 
 @dataclass(frozen=True)
 class Convolution:
-    side: int  # of its output
+    side: int  # of the output
     kernel: int
     channels: tuple[int, int]  # in, out
 
@@ -199,7 +199,7 @@ class Convolution:
 class Network:
     """A network and its image data set. `make(keras)` returns the layers after the rescaling layer.
 
-    `samples(kind)`: the numbers (train, test) of samples of that kind of data.
+    `samples(kind)`: the numbers of (training, test) samples in data of that kind.
     """
 
     load: Callable[[Settings, loading.DataKind], image_sets.Images]

@@ -1,14 +1,14 @@
 """Train a model: all epochs once in full, then the same compiled step repeatedly for timing.
 
-A workload provides a `Plan`: how to make its model, the training data, and how to evaluate it. `Epochs` runs the
+A workload provides a `Plan`: how to make its model, the training data, how to evaluate the model. `Epochs` runs the
 epochs with Keras' own callbacks. Further trials differ only in their seed.
 
-`jit_compile` "auto" measures both settings and uses the faster setting, on TensorFlow only. JAX compiles every step,
-PyTorch compiles none. Run 0 of a job measures on a separate model, and the other runs reuse its choice. On a CPU a
-small batch leads to the same choice as a full one, and limits XLA's compilation and slow convolutions to seconds. On
-two Zen cores `mnist_cnn` with XLA took 15 x as long at batch 32 (23 and 345 ms per step) and 11 x at batch 1024
-(0.63 and 7.1 s). An accelerator gets the full batch, because it finishes a small batch before the host has started the
-operations.
+On TensorFlow, `jit_compile` "auto" measures both settings and uses the faster one. JAX compiles every step, PyTorch
+none. Run 0 of a job measures with a separate model, and the other runs reuse its choice. On a CPU, a small batch leads
+to the same choice as a full batch, and limits XLA's compilation and slow convolutions to seconds. On two Zen cores, XLA
+made a step of `mnist_cnn` 15 times as long at batch 32 (345 ms instead of 23 ms) and 11 times as long at batch 1024
+(7.1 s instead of 0.63 s). An accelerator gets the full batch, because it would finish a small batch before the host has
+started the operations.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _to_accuracy(epochs: Sequence[Epoch], target: float | None) -> dict[str, Any
 
 
 def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """The mean accuracy with Student's t over the seeds, clipped to 0 to 1; empty with fewer than two accuracies.
+    """The mean accuracy and its interval (Student's t over the seeds, clipped to 0 to 1); empty for a single accuracy.
 
     `wrong` becomes None, because it belongs to a single trial.
     """
@@ -92,13 +92,13 @@ def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
 
 
 _BATCH_ON_CPU = 32
-_BATCHES = 8  # number of batches to use; they spread the cost of a shuffle over that many steps
+_BATCHES = 8  # number of batches to use, so that the cost of a shuffle is spread over as many steps
 _ROUNDS, _BUDGET_S = 5, 10.0
 _ROUND_S = 0.02  # long compared with the clock's resolution and one call
-_MOST_STEPS = 1024  # in a round; if steps are so short, more of them don't change the choice
-_ERROR_CHARACTERS = 300  # of XLA's message
+_MOST_STEPS = 1024  # maximum in a round; for such short steps, more steps wouldn't change the choice
+_ERROR_CHARACTERS = 300  # maximum length of XLA's message
 _PLACES = ("Graph execution error", "Detected at node", "<stack traces", "File ", "Node:")
-_HOPELESS = 3.0  # the measurement ends if a step with XLA takes this many times as long as one without
+_HOPELESS = 3.0  # the measurement ends if a step with XLA takes this many times as long as a step without XLA
 _SETTLED = {"jax": (True, "JAX compiles every step"), "torch": (False, "PyTorch's step is not compiled")}
 
 
@@ -116,7 +116,7 @@ class JitChoice:
 
 
 def choose_jit(params: TrainingParams, plan: Plan, context: BuildContext) -> JitChoice:
-    """Choose the setting for a model of `plan`, then reset the seed to the run's."""
+    """Choose the setting for a model of `plan`, then seed the framework with the run's seed again."""
     try:
         return _chosen(params, plan, context)
     finally:
@@ -230,13 +230,13 @@ def _spent_s(trainer: Trainer, steps: int) -> float:
 
 
 def _said_by(error: Exception) -> str:
-    """The line of the message that says what failed. TensorFlow puts the place in the graph before that line."""
+    """The line of the message that describes the failure. TensorFlow names the place in the graph before that line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if line and not line.startswith(_PLACES)), "")[:_ERROR_CHARACTERS]
 
 
 def _few(samples: Dataset, count: int) -> Dataset:
-    """The first `count` samples. Windows keep the whole series, as they may start anywhere; it takes little memory."""
+    """The first `count` samples. Windows may start anywhere, so they keep the whole series, which is small."""
     if samples.starts is not None:
         return replace(samples, starts=samples.starts[:count])
     return replace(samples, inputs=samples.inputs[:count], targets=samples.targets[:count])
@@ -274,7 +274,7 @@ class Plan:
     amounts: dict[str, float] = field(default_factory=dict)  # besides "epoch" and "step"; see MetricSpec.amount
     jit_unmeasured: str | None = None  # why "auto" means False for this model on TensorFlow, without a measurement
     flops_per_sample: float | None = None  # of a training step
-    params: dict[str, JsonValue] = field(default_factory=dict)  # of the data that was found; see `Verification.params`
+    params: dict[str, JsonValue] = field(default_factory=dict)  # decided by the data; see `Verification.params`
 
 
 class ModelTraining:
@@ -294,7 +294,7 @@ class ModelTraining:
             self._jit = choose_jit(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
-        # Whether executions are part of the full training, until `complete` ends it. All others are only timed.
+        # True while executions are part of the full training, which `complete` ends. Other executions are only timed.
         self._trains = context.run == 0 and params.train == "full"
         self._losses = self._new_losses()
         self._training: Training | None = None
@@ -393,7 +393,7 @@ class ModelTraining:
         return [] if rising is None else [rising]
 
     def _loss_of_new_weights(self) -> float:
-        """The mean over a few batches of the job's batch size, which need no more memory than the job's steps."""
+        """The mean over a few batches. They have the job's batch size, so they need no more memory than its steps."""
         framework, size = self._context.framework, self._trainer.batch_size
         per_execution = self._trainer.steps_per_execution
         steps = per_execution * math.ceil(result_checks.LEAST_STARTING / (size * per_execution))
@@ -456,7 +456,7 @@ class ModelTraining:
         return StepLosses(self._trainer.batch_size, trained=self._context.weights is not None)
 
     def _check_steps(self) -> None:
-        """Raises RunFailed if an execution is longer than an epoch: the first epoch would see samples twice."""
+        """Raises RunFailed if an execution is longer than an epoch: the first epoch would use samples twice."""
         steps, in_epoch = self._params.steps_per_execution, _steps_per_epoch(self._plan, self._params.batch_size)
         if steps > in_epoch:
             detail = f"{steps} steps per execution are more than the {in_epoch} of an epoch of {len(self._plan.train)}"

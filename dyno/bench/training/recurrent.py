@@ -3,7 +3,7 @@
 FLOP of one time step of one sample, forward, multiply-add = 2: the four gates of an LSTM take 8·units·(inputs + units),
 the three gates of a GRU take 6·units·(inputs + units). A training step takes three times the forward pass: once more
 for the gradients of the weights, and once more for the gradients of the inputs and states. The count omits biases,
-gates and activations. The time estimate adds a fixed cost per time step to the products' cost.
+element-wise operations and activations. The time estimate adds a fixed cost per time step to the products' cost.
 """
 
 import math
@@ -61,8 +61,8 @@ def layer_options(recurrence: Recurrence) -> dict[str, Any]:
 def jit_unmeasured(recurrence: Recurrence, device: Device | None) -> str | None:
     """The reason not to try TensorFlow's XLA: on a CPU, even one attempt with a loop could exhaust the memory.
 
-    Measured on 2 cores, XLA multiplied a step's time and memory by 1.2 and 4 (`imdb_lstm`), and by over 7 and 10
-    (`shakespeare_lstm`, 32 windows). Eight windows of `weather_gru` took more than 18e9 bytes.
+    Measured on 2 cores, XLA multiplied a step's time by 1.2 and its memory by 4 (`imdb_lstm`), or its time by over 7
+    and its memory by over 10 (`shakespeare_lstm`, 32 windows). Eight windows of `weather_gru` took over 18e9 bytes.
     """
     if recurrence == "unrolled":
         return None
@@ -109,7 +109,7 @@ class RecurrentCost:
     units: int
     weights: int  # of one recurrent layer
     all_weights: int
-    host_bytes: int  # of the data during reading
+    host_bytes: int  # of the data while it is read
     data_bytes: int  # of the data on each device
     sample_bytes: int  # inputs and outputs of one sample in a step, without the layers' states
 

@@ -1,7 +1,7 @@
 """Check that the timed steps are real training steps.
 
 The checks compare the optimiser's step counter with the number of timed steps and verify that the weights changed,
-because skipped steps, or steps on a copy, look fast. Run 0 also compares timed steps with plain steps
+because skipped steps, or steps on a copy, seem fast. Run 0 also compares timed steps with plain steps
 (`dyno.bench.measure.correctness`). Further checks: the data isn't constant, the weights are finite, and the steps
 used the requested precision.
 """
@@ -31,7 +31,7 @@ _SKIPPED, _SKIPPED_SHARE = 32, 1e-3
 
 @dataclass
 class StepCounter:
-    """Counts the steps of one model. `counted`: the number of steps in the figure; the caller increases it.
+    """Counts the steps of one model. `counted`: the number of timed steps; the caller increases it.
 
     Call `Trainer.sync` before any method, so that the model holds the trained weights.
     """
@@ -45,7 +45,7 @@ class StepCounter:
         return cls(_made(model), fingerprints(model))
 
     def miscounted(self, model: Any) -> ResultWarning | None:
-        """A warning if the optimiser's steps differ from `counted`. Skips for infinite gradients are allowed."""
+        """A warning if the optimiser's steps differ from `counted`, except for steps skipped for infinite gradients."""
         made = _made(model) - self.made_before
         scaled = hasattr(model.optimizer, "inner_optimizer")
         skipped = _SKIPPED + int(_SKIPPED_SHARE * self.counted) if scaled else 0
@@ -59,7 +59,7 @@ class StepCounter:
 
 
 class StepLosses:
-    """The running losses of one model's steps, on batches of `batch_size`. `trained`: with weights of another job.
+    """The running losses of a model's steps. `trained`: whether the model began with another job's weights.
 
     `start`: the loss before the first step; None if the first call made several steps, if the batch is small, or if the
     model is `trained`: then a batch's loss comes mostly from a few wrong samples.
@@ -127,7 +127,7 @@ class CompiledStep:
 
 @dataclass(frozen=True)
 class StepFinding:
-    """`unchecked`: why the steps couldn't be checked. Otherwise `raised` is the warning if they are wrong."""
+    """`unchecked`: why the steps couldn't be checked. Otherwise `raised` is the warning if the steps are wrong."""
 
     raised: ResultWarning | None = None
     unchecked: str | None = None
@@ -203,7 +203,7 @@ def _one(
 def _memory_shortage(context: BuildContext) -> str | None:
     """The reason to skip the plain step if host memory may run out.
 
-    A plain step keeps intermediate values that a compiled step fuses away: measured 1.2 to 1.8 times the process'
+    A plain step keeps intermediate values that a compiled step never stores: measured 1.2 to 1.8 times the process'
     peak. On an accelerator the framework raises an error, which also gives a reason; on the host the kernel would kill
     the run. `ru_maxrss` is unsuitable: a process inherits it from its parent, even through an exec.
     """
@@ -299,10 +299,10 @@ def _computed_in(model: Any, requested: str) -> str:
 
 
 def _observe_precision(context: BuildContext, model: Any, requested: str, facts: CheckedTraining) -> None:
-    """The precision of the coarser of two Keras operations: a product and, if the model has them, a convolution.
+    """Note the coarser precision of two Keras operations: a product and, if the model has convolutions, a convolution.
 
-    They run on the device in the layers' dtype, under the framework's settings for the training: a GPU may use TF32,
-    a TPU bfloat16. Later runs execute the same kernels, so they reuse the first run's errors.
+    Both run on the device in the layers' dtype, under the framework's settings for the training: a GPU may use TF32,
+    a TPU bfloat16. Later runs execute the same kernels, so they reuse the errors that the first run measured.
     """
     dtype = _computed_in(model, requested)
     earlier = context.tuned.get(_ERRORS)

@@ -121,7 +121,7 @@ class TrainingParams(Params):
     def conflicts(self) -> list[FieldError]:
         if self.train == "steps":
             detail = 'with "train": "steps" the job trains no epochs: leave this field out, or use "full"'
-            names = _OF_FULL - {"recognise"}  # whose default follows the number of test images
+            names = _OF_FULL - {"recognise"}  # its default depends on the number of test images
             defaults = {name: field.default for name, field in type(self).model_fields.items() if name in names}
             ignored = [name for name, default in defaults.items() if getattr(self, name) != default]
             return [FieldError(f"/{name}", "nothing-trained", detail) for name in ignored]

@@ -45,10 +45,10 @@ def as_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """An orthogonal n x n matrix in O(n²): Hartley's cas(2πij/n)/√n with random column signs, float32.
+    """An orthogonal n x n matrix, made in O(n²): Hartley's cas(2πij/n)/√n with random column signs, float32.
 
-    An orthogonal matrix keeps the rms of a chain constant at any length. The random signs keep the powers of the matrix
-    from cycling, because Hartley's matrix is its own inverse. A QR decomposition of the same size costs O(n³).
+    An orthogonal matrix keeps the rms of a chain constant at any length. Hartley's matrix is its own inverse: without
+    random signs, the matrix's powers would cycle. A QR decomposition of the same size costs O(n³).
     """
     angles = 2 * np.pi * np.arange(n) / n
     cas = ((np.cos(angles) + np.sin(angles)) / np.sqrt(n)).astype(np.float32)
@@ -117,7 +117,7 @@ class MatmulParams(contract.Params):
         return errors
 
     def _length_conflicts(self) -> list[FieldError]:
-        """Refuse chains so long that their normal rounding errors could hide any mistake."""
+        """Refuse chains that are so long that their normal rounding errors could hide a mistake."""
         if self.mode == "dispatch" or self.dtype == "int8":
             return []
         if (self.repeats or 1) <= self._verifiable:
@@ -132,7 +132,7 @@ class MatmulParams(contract.Params):
         return math.floor((correctness.MAX_TOLERANCE / of_one) ** 2)
 
     def on(self, device: Device | None) -> Self:
-        """These params with the `repeats` that hide the cost of a call at the device's expected speed.
+        """These params with so many `repeats` that, at the device's expected speed, the cost of a call is negligible.
 
         `repeats` is one of three numbers, so that devices of one model get the same number despite different clocks.
         """
@@ -166,7 +166,7 @@ class MatmulParams(contract.Params):
 
     @property
     def sides(self) -> tuple[int, int, int]:
-        """(M, K, N) of M x K times K x N, for the first of several sizes."""
+        """(M, K, N) of a product M x K times K x N; of the first size if there are several."""
         if self.sizes is not None:
             return self.by_size[0].sides
         return (self.m or self.n, self.k or self.n, self.n)
@@ -201,15 +201,15 @@ _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, p
 _NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
 _INT8_ON_CPU = 0.5  # of the float32 rate; measured 0.8 to 1.0 with AVX-512 VNNI, probably less without
 _EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
-START_S = 0.2  # the device, tracing and compiling; measured 0.1 to 0.3 s on a CPU
+START_S = 0.2  # starting the device, tracing and compiling; measured 0.1 to 0.3 s on a CPU
 _REACHED = 0.6  # share of the peak that a large product reaches; published: 0.8 to 0.9
 _ASSUMED_LAST_CACHE_BYTES = 128 << 20  # larger than the cache of any device in peaks.csv
 _TF32_FROM = 80  # compute capability 8.0, Ampere
-_MAX_ROTATION = 4096  # pairs of operands; dispatch dominates smaller products anyway
+_MAX_ROTATION = 4096  # pairs of operands; the time of smaller products is mostly dispatch anyway
 
 
 def flops(params: MatmulParams) -> float:
-    """2·M·N·K for each of the `repeats` products of one execution, with the first of several sizes.
+    """2·M·N·K for each of the `repeats` products of one execution, for the first size if there are several.
 
     If `repeats` depends on the device, the run itself reports the figure.
     """
@@ -224,7 +224,7 @@ def _expected_flop_per_s(params: MatmulParams, device: Device) -> float:
 
 
 def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
-    """The number of pairs of operands in `dispatch`: they fill twice the last-level cache, so none stays cached."""
+    """The number of pairs of operands in `dispatch`: they fill twice the last-level cache, so no pair stays in it."""
     m, k, n = params.sides
     pair_bytes = (m * k + k * n) * params.item_bytes
     pairs = math.ceil(2 * (last_cache_bytes or _ASSUMED_LAST_CACHE_BYTES) / pair_bytes)
@@ -234,7 +234,7 @@ def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
 def estimate(
     params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
-    """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
+    """Memory of all buffers, and the time of an execution at 0.6 of the peak or at an assumed rate."""
     products = [_of_one(size.on(device), device) for size in params.by_size]
     memory_bytes = sum(one.memory_bytes for one in products) + estimates.runtime_bytes(device)
     executions_s = tuple(seconds for one in products for seconds in one.executions_s)
@@ -258,7 +258,7 @@ def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:
 
 
 def _share(params: MatmulParams, device: Device) -> float:
-    """Share of the float32 rate if the peak for the dtype is unknown."""
+    """The rate for the dtype as a share of the float32 rate, used if the peak for the dtype is unknown."""
     if device.driven_as != "cpu":
         return 1.0
     if params.dtype == "bfloat16" and not _NATIVE_BFLOAT16 & set(device.isa):

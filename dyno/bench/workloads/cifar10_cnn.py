@@ -1,6 +1,6 @@
 """Train a convolutional network on CIFAR-10: 32 x 32 x 3, four convolutions, two dense layers.
 
-Two blocks of batch normalisation, two convolutions (3 x 3, ReLU; 32, then 64 channels, the last one without padding),
+Two blocks of batch normalisation, two convolutions (3 x 3, ReLU; 32, then 64 channels; the last without padding),
 pooling and dropout, then Dense 512 (ReLU), dropout and Dense 10. The article names no optimiser; Dyno uses Adam with
 Keras' default learning rate. The article's labels are integers, Dyno's are one-hot; loss and accuracy are the same.
 

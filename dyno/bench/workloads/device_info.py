@@ -109,8 +109,8 @@ def _framework_rows(name: str, framework: Mapping[str, Any]) -> Iterator[tuple[s
 
 LISTING = "device.txt"
 _FACTS = "facts that the system reports about its devices can't be verified against another source"
-_READ_S = 0.01  # one execution
-_QUERY_S = 15.0  # for another framework, in a separate process
+_READ_S = 0.01  # time of one execution
+_QUERY_S = 15.0  # time to query another framework in a separate process
 
 
 class DeviceInfoParams(contract.Params):
@@ -170,7 +170,7 @@ def flops(params: DeviceInfoParams) -> float:
 def estimate(
     params: DeviceInfoParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
-    """The default sampling budget, and the time to query the other frameworks."""
+    """The time of one execution, and the time to query the other frameworks."""
     queried = max(0, len(device.frameworks) - 1) if params.ask_frameworks else 0
     return contract.Estimate(1.0, estimates.runtime_bytes(device), queried * _QUERY_S, (_READ_S,))
 

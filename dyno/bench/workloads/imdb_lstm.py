@@ -4,7 +4,7 @@ Embedding 32, LSTM 100, Dense 1 sigmoid over reviews of 250 words out of 15,000;
 include the accuracy on the test set and the predictions for its first reviews.
 
 FLOP per training sample, multiply-add = 2: 3 · (length · 8·units·(embedding + units) + 2·units), the forward pass and
-twice as much for the gradients; 79 MFLOP. The count omits word lookups, biases, gates and the optimiser.
+twice as much for the gradients; 79 MFLOP. The count omits lookups, biases, element-wise operations and the optimiser.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dyno.errors import FieldError
 from dyno.settings import Settings
 
 _EVALUATION_BATCH = 128  # per replica, as in the reference
-_SHOWN = 6  # not divisible by 8 replicas: the reference's prediction failed for such numbers
+_SHOWN = 6  # not divisible by 8 replicas, because the reference's prediction failed for such numbers
 
 
 def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) -> Any:
@@ -107,8 +107,8 @@ def _cross_entropy(label: NDArray[np.float32], probability: NDArray[np.float32])
     return float(-np.mean(label * np.log(chance) + (1 - label) * np.log1p(-chance)))
 
 
-REVIEWS = 25_000  # for training, and as many for testing
-_TOKENS_BYTES = 150_000_000  # the data set's words while reading
+REVIEWS = 25_000  # for training; the test set has the same number
+_TOKENS_BYTES = 150_000_000  # the data set's words while they are read
 
 
 class ImdbLstmParams(recurrent.RecurrentParams):

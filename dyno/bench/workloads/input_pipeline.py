@@ -3,12 +3,12 @@
 The pipeline works as in a training that reads files. It shuffles the images for each epoch, decodes stored files,
 scales pixels to 0 to 1, stacks a batch on the host and copies it to the device. `fed` takes every batch from the
 pipeline; `resident` reuses one batch in device memory. Both read the loss of each step back before they take the next
-batch, so a training that overlaps a step with the next copy may pay less. With `file_scale` the files hold images
-enlarged by repeating each pixel; they decode faster than photographs of the same size.
+batch. If a training overlaps a step with the next copy, its pipeline may cost less. With `file_scale` the files hold
+images enlarged by repeating each pixel. Such files decode faster than photographs of the same size.
 
-No thread works between two calls of `execute`. A call leaves as many batches ready as it found, so each call pays for
-the batches that it takes. `verify` checks that the batches hold images and differ from each other, because the loss
-doesn't reveal a repeated batch: a model memorises it.
+No thread works between two calls of `execute`. A call leaves as many batches ready as it found, so its time includes
+making as many batches as it takes. `verify` checks that the batches hold images and differ from each other,
+because the loss doesn't reveal a repeated batch: a model memorises it.
 
 FLOP of one execution (one training step): the network's FLOP (`mnist_cnn`, `cifar10_cnn`) for each image. Decoding
 doesn't count. No article timed this workload, so it has no reference figures.
@@ -124,7 +124,7 @@ class BatchFeed:
 
 
 def _timed(fill: Fill, rows: Rows, into: Float32) -> float:
-    """The processor time of this thread alone."""
+    """Fill the rows; return the processor time of this thread alone."""
     began_s = time.thread_time()
     fill(rows, into)
     return time.thread_time() - began_s
@@ -162,7 +162,7 @@ def store_images(
 
 
 def _gather(floats: Float32, rows: Rows, into: Float32) -> None:
-    np.take(floats, rows, axis=0, out=into, mode="clip")  # every other mode makes a copy
+    np.take(floats, rows, axis=0, out=into, mode="clip")  # other modes make a copy
 
 
 def _decode(files: Sequence[bytes], scale: int, rows: Rows, into: Float32) -> None:

@@ -1,12 +1,12 @@
-"""Multiply matrices, the classic throughput benchmark: 2·M·N·K FLOP a product, `repeats` products per execution.
+"""Multiply matrices, the classic throughput benchmark: 2·M·N·K FLOP per product, `repeats` products per execution.
 
 `chain`: one compiled graph multiplies an N(0, 1) matrix `repeats` times by an orthogonal matrix and reads the sum of
-the product back. The chain hides dispatch, and its values neither overflow nor vanish. `dispatch`: one call per
-product over rotating operands that together exceed the last-level cache; reading the sum of the last product drains
-the queue. Both verify the timed output.
+the product back. In a chain, dispatch takes hardly any time, and the values neither overflow nor vanish. `dispatch`:
+one call per product over rotating operands that together exceed the last-level cache. Reading the sum of the last
+product drains the queue. Both modes verify the timed output.
 
-`float32` means float32 even on devices that multiply it as TF32 by default; `tf32` requests TF32. `int8` products have
-sums in int32, count OP instead of FLOP and are verified bit by bit. Each entry of `sizes` is a separate case: Dyno
+`float32` means float32 even on devices that multiply it as TF32 by default; `tf32` requests TF32. `int8` products are
+summed in int32, counted in OP instead of FLOP, and verified exactly. Each entry of `sizes` is a separate case: Dyno
 measures and verifies the cases one by one.
 """
 
@@ -40,7 +40,7 @@ from dyno.models.device import Device
 from dyno.models.result import Precision, ResultWarning
 
 _ENOUGH_ELEMENTS = 1024  # with fewer, a product may be exact, or its errors scatter too much to identify a precision
-# With fewer values, such as an int8 row of eight, half may be equal by chance in one of thousands of operands.
+# Of fewer values (an int8 row of eight, for example), half may be equal by chance in one of thousands of operands.
 _ENOUGH_VALUES = 64
 
 _IN_STEP = "rounding errors add up in a {0} x {0} chain: at this length correct and wrong results look alike"
@@ -53,7 +53,7 @@ def tensor_dtype(dtype: str) -> str:
 
 
 class Chain:
-    """X·Q·Q·…·Q and its sum in one compiled graph. `chosen`: the device decided the number of products."""
+    """X·Q·Q·…·Q and its sum in one compiled graph. `chosen`: whether the device decided the number of products."""
 
     chosen = False
 
@@ -90,7 +90,7 @@ class Chain:
         return self._framework.counted_flops(self._compiled)
 
     def grown(self, times: float) -> Callable[[int], None] | None:
-        """A chain `times` as long, whose product is discarded."""
+        """A chain that is `times` times as long. Its product is discarded."""
         repeats = round(times * self._repeats)
         if repeats != times * self._repeats or repeats < 1:
             return None
@@ -164,7 +164,7 @@ class Chain:
 class Dispatch:
     """One call per product. The operands rotate through more memory than the last-level cache holds.
 
-    `by_xla`: the frameworks that compile a product when it first runs. Other frameworks have a kernel for products.
+    `by_xla`: the frameworks that compile a product when it first runs. Other frameworks contain compiled kernels.
     """
 
     by_xla = frozenset({"jax"})
@@ -262,9 +262,9 @@ def _judged(
     degenerate: ResultWarning | None,
     working_set_bytes: int,
 ) -> contract.Verification:
-    """Make a `Verification` of a check of `products` chained products. A `single` product identifies the precision.
+    """The `Verification` for `check`, the check of `products` chained products. `single` identifies the precision.
 
-    `inner`: the inner side of the products. `degenerate`: a warning about their operands.
+    `single`: the check of one product. `inner`: the products' inner side. `degenerate`: a warning about the operands.
     """
     observed, unchecked = None, dict[str, str]()
     if single.elements >= _ENOUGH_ELEMENTS:
@@ -295,7 +295,7 @@ def _judged(
 
 
 def _as_it_ran(checked: contract.Verification, work: float, repeats: int, *, chosen: bool) -> contract.Verification:
-    """Add the amount of an execution and, if the device decided it, the number of products."""
+    """Add the work of an execution and, if the device decided the number of products, this number."""
     checked.amounts["execution"] = work
     if chosen:
         checked.flops = work
@@ -320,7 +320,7 @@ def _large_odd(count: int, random: np.random.Generator) -> Int8:
 class IntegerDispatch(Dispatch):
     """See `Dispatch`. Element (0, 0) of each product is a large odd number that float32 sums can't represent.
 
-    It is a sum over many different large odd numbers: operands may have no other row, and equal values are degenerate.
+    Its row and column hold different large odd numbers: in an operand of one row, equal values would be degenerate.
     """
 
     by_xla = frozenset({"jax", "tensorflow"})
@@ -331,8 +331,8 @@ class IntegerDispatch(Dispatch):
         a[0, :], b[:, 0] = _large_odd(k, random), _large_odd(k, random)
         if k % 2 == 0:
             b[-1, 0] -= 1
-        # CUDA multiplies int8 on its matrix units only by columns: on an H100, PyTorch reached 918 to 989 TOP/s with
-        # this order, and 129 to 133 by rows. Other frameworks choose the order themselves.
+        # CUDA multiplies int8 on its matrix units only if `b` is stored by columns: on an H100, PyTorch reached 918 to
+        # 989 TOP/s by columns, and 129 to 133 by rows. Other frameworks choose the order themselves.
         return a, np.asfortranarray(b)
 
     def _multiply(self, a: Any, b: Any) -> Any:
@@ -379,7 +379,7 @@ class Sizes:
         return None
 
     def verify(self) -> contract.Verification:
-        """Verify each size; overall, report the first wrong precision and the smallest working set."""
+        """Verify each size. For all sizes together, report the worst precision and the smallest working set."""
         verified = {label: products.verify() for label, products in self._built.items()}
         warnings = [_of(label, raised) for label, size in verified.items() for raised in size.warnings]
         by_size: dict[str, Any] = {label: size.details for label, size in verified.items()}
@@ -425,7 +425,7 @@ def _unidentified(checks: Mapping[str, contract.Verification]) -> dict[str, str]
 
 
 def _worst(precisions: Sequence[Precision]) -> Precision | None:
-    """The precision with the largest error: among the mismatching if any, else among the identified, else among all."""
+    """The precision with the largest error: of the mismatching precisions, else of the identified ones, else of all."""
     wrong = [precision for precision in precisions if result_checks.precision_mismatch(precision)]
     identified = [precision for precision in precisions if precision.observed is not None]
     return max(wrong or identified or precisions, key=lambda precision: precision.rel_error or 0.0, default=None)
@@ -463,7 +463,7 @@ def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) 
 
 
 def _small(params: MatmulParams) -> ResultWarning | None:
-    """Warns if a chain's matrices fit in every cache; `dispatch` rotates its operands to prevent that."""
+    """Warns if a chain's matrices fit in every cache. In `dispatch`, rotating operands fit in no cache."""
     working_set_bytes = 4 * params.n**2 * params.item_bytes
     if params.mode == "dispatch" or working_set_bytes > _SMALL_CACHE_BYTES:
         return None

@@ -2,15 +2,15 @@
 
 Each operator is a separate case with its own time and bytes per second. An execution is one call of the compiled layer.
 
-FLOP of products, multiply-add = 2; the other operators count none:
+FLOP of products, multiply-add = 2 (for the other operators, no FLOP are counted):
 
 - product of (m, k) and (k, n): 2·m·k·n
 - attention: 4·heads·head_dim for each pair of a token and a token that it attends to. Causal attention needs
   T·(T + 1)/2 pairs; a framework without a fused kernel computes all T².
 - convolution 3 x 3, C to C channels on a square of side S: 2·9·S²·C²
 
-Bytes are the compulsory traffic, as in a roofline (Williams, Waterman & Patterson 2009): each input and each output
-once. An embedding reads the rows that it looks up. Inputs that fit in a cache may come faster than memory allows.
+Bytes are the compulsory traffic, as in a roofline (Williams, Waterman & Patterson 2009): each input is read once, each
+output written once. An embedding reads only the rows that it looks up. Cached inputs may be faster than memory allows.
 """
 
 import math
@@ -115,7 +115,7 @@ def _product(m: int, k: int, n: int) -> Operator:
 
 
 def _attention(params: OperatorsParams, tokens: int, context: int) -> Operator:
-    """Causal over a sequence; a single token attends to the whole context. Shapes: (1, tokens, heads, head_dim)."""
+    """Causal attention over a sequence, or one token's over the whole context. Shapes: (1, tokens, heads, head_dim)."""
     heads, size, causal = params.heads, params.head_dim, tokens > 1
     pairs = tokens * (tokens + 1) / 2 if causal else context
 
@@ -139,7 +139,7 @@ def _attention(params: OperatorsParams, tokens: int, context: int) -> Operator:
 
 
 def _by_row(shape: tuple[int, int], apply: Callable[[Any, Any], Any], expected: Callable[[Array], Array]) -> Operator:
-    """An operator on each row alone, whose output has the shape of its input."""
+    """An operator that computes each row separately. Its output has the shape of its input."""
     return Operator(
         make=lambda random: [_normal(random, *shape)],
         apply=lambda framework, x: apply(framework.keras.ops, x),
@@ -204,7 +204,7 @@ def _cross_entropy(params: OperatorsParams) -> Operator:
 
 
 def _convolution(images: int, side: int, channels: int) -> Operator:
-    """3 x 3 with a border of zeros. A row of the output is a row of an image."""
+    """A 3 x 3 convolution with a border of zeros. A row of the output is a row of an image."""
     inner = 9 * channels
 
     def expected(inputs: Sequence[Array], rows: NDArray[np.intp]) -> Array:
@@ -332,7 +332,7 @@ class _Layer:
         )
 
     def precision(self, seed: int) -> Precision:
-        """The precision of a product; unknown for another operator."""
+        """The precision of a product; unknown for other operators."""
         if not self.name.startswith("product"):
             return Precision(requested=self._dtype, observed=None, rel_error=None)
         a, b, product = (self._framework.numpy(array) for array in (*self._inputs, self._output))
@@ -346,7 +346,7 @@ def _of(name: str, raised: ResultWarning) -> ResultWarning:
 
 
 class Operators:
-    """All operators of a job, as cases. `execute` runs the first."""
+    """All operators of a job, as cases. `execute` runs the first operator."""
 
     def __init__(self, params: OperatorsParams, context: contract.BuildContext) -> None:
         self._seed = context.seed
@@ -392,7 +392,7 @@ _COPIES = 3  # of the inputs and the output: on the device, on the host, and in 
 def estimate(
     params: OperatorsParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
-    """Each operator at a share of the peak and at an assumed bandwidth, whichever takes longer."""
+    """The time of an operator: its FLOP at a share of the peak, plus its bytes at an assumed bandwidth."""
     per_s = estimates.rate_flop_per_s(device, params.dtype, _REACHED, _ASSUMED_FLOP_PER_S)
     all_operators = [_OPERATORS[name](params) for name in params.operators]
     item = _ITEM_BYTES[params.dtype]

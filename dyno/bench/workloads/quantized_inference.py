@@ -172,7 +172,7 @@ _CALIBRATION = 128  # training images that calibrate the int8 ranges
 class QuantizedRun:
     """One execution is one batch through the int8 model.
 
-    Only run 0 trains and evaluates, if the job asks for it; timing needs neither.
+    Only run 0 trains and evaluates, if the job requests it. Timing needs no trained model.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class QuantizedRun:
             self._details["recognised"] = recognise_image(self._data, probabilities, self._params.recognise)
 
     def verify(self) -> Verification:
-        """Check that both models give finite outputs for the timed batch; report the difference without judging it."""
+        """Check that both models give finite outputs for the timed batch. Their difference is reported, not checked."""
         batch = self._batch(self._params.batch_size)
         floats, integers = self._float32.predict(batch), self._int8.predict(batch)
         difference, outputs = float(np.abs(floats - integers).max()), np.concatenate([floats, integers])

@@ -3,7 +3,7 @@
 Version 1 is Keras' network (He et al. 2015, with the stride in each stage's first 1 x 1 convolution). Version 1.5, to
 which most published throughputs refer, has the stride in the 3 x 3 convolution (torchvision, MLPerf, NVIDIA's Deep
 Learning Examples), and no biases before a normalisation. FLOP per image: see `forward_flops`. A training step takes
-three times that number, because the gradients of weights and of inputs each cost as much as the forward pass. The
+three times as many, because the gradients of weights and of inputs each cost as much as the forward pass. The
 comparison with a peak uses these FLOP and the peak of the requested precision. The images are random and stay on the
 device, so the workload measures neither accuracy nor an input pipeline.
 """
@@ -123,7 +123,7 @@ def resnet50_model(
     return model
 
 
-_COMPARED = 8  # maximum inputs to compare, spread from the first to the last
+_COMPARED = 8  # maximum number of inputs to compare, spread from the first to the last
 _ALWAYS = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
 # Tolerated difference between probabilities. Errors of bfloat16 are smaller, differences to another model are larger.
 # An untrained model of 1000 classes gives each class about 0.001; bfloat16 changed these probabilities by a thousandth

@@ -5,16 +5,16 @@ characters whose targets are the following characters; RMSprop, sparse categoric
 measured on held-out text.
 
 The model reads whole windows. To write, `CharacterReader` compiles one step of the layers and carries their states from
-character to character. This costs a 100th of predicting a whole window for each character. Each character is drawn
-from the model's probabilities.
+character to character. Predicting a whole window for each character would cost 100 times as much. Each character is
+drawn from the model's probabilities.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (8·units·(embedding + units) + 8·units·(2·units)
 + 2·units·256), the forward pass and twice as much for the gradients; 2.6 GFLOP. The count omits character lookups,
-biases, gates and the optimiser.
+biases, element-wise operations and the optimiser.
 
-The reference's learning rate of 1e-2 starts badly with Keras 3's RMSprop: over the first 10 steps the loss averaged
-6.4, more than the 5.5 of a uniform guess; after 40 steps it was 3.7. At 1e-3 it was 3.4 after 30 steps. 1e-2 remains
-the default.
+At the reference's learning rate of 1e-2, a training with Keras 3's RMSprop starts badly. The mean loss of the first 10
+steps was 6.4, more than the 5.5 of a uniform guess; after 40 steps the loss was 3.7. At 1e-3 it was 3.4 after 30 steps.
+1e-2 remains the default.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALPHABET = 256  # characters are bytes
 
 
 def write_passage(model: Any, context: BuildContext, prompt: str, count: int, temperature: float, seed: int) -> str:
-    """Return the prompt followed by `count` characters. Invalid UTF-8 shows as U+FFFD.
+    """Return the prompt followed by `count` characters. Invalid UTF-8 is replaced with U+FFFD.
 
     `temperature` 1 uses the model's probabilities; a value near 0 always picks the most likely character.
     """
@@ -93,7 +93,7 @@ class CharacterReader:
 GENERATED = "generated.txt"
 _SHOWN = 500  # characters of the passage in the details
 _BLOCK = 500  # characters: a few speeches, because the words of one speaker are alike
-_LEAST = 1e-7  # the probability at which Keras clips a loss
+_LEAST = 1e-7  # Keras' losses replace smaller probabilities with this value
 
 
 def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitCompile) -> Any:
@@ -210,7 +210,7 @@ def baselines(
 
 _LAYERS = 2
 _CHARACTER_BYTES = 3 * 4  # characters, targets and starts as int32
-_READ_S = {"cpu": 5e-3, "gpu": 2e-3, "tpu": 5e-3}  # one character of the passage, without its products
+_READ_S = {"cpu": 5e-3, "gpu": 2e-3, "tpu": 5e-3}  # time per character of the passage, without its matrix products
 
 
 class ShakespeareLstmParams(recurrent.RecurrentParams):

@@ -1,13 +1,13 @@
 """Forecast the next day's weather from the last eight weeks: the reference's GRU over 20 hourly signals.
 
 The signals come from five stations. GRU 512 that returns sequences, Dense 3 sigmoid (temperature, wind speed and
-pressure of one station), windows of 1344 hours, targets 24 hours ahead, all in units of the training hours' range;
+pressure of one station), windows of 1344 hours, targets 24 hours ahead, all scaled to the range of the training hours;
 RMSprop, mean squared error without the first 50 steps. Windows may start at any training hour and take
 no further memory. The evaluation uses forecasts of held-out hours.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (6·units·(signals + units) + 2·units·3), the
 forward pass and twice as much for the gradients; 6.6 GFLOP. By convention the count includes the gradient with respect
-to the signals (1.3 %), although a framework may skip it. It omits biases, gates and the optimiser.
+to the signals (1.3 %), although a framework may skip it. It omits biases, element-wise operations and the optimiser.
 
 Nearly all memory holds the values that a step keeps for its backward pass. At the defaults a step needs 7.2e9 bytes in
 total with TensorFlow on a CPU and about 1.4e10 with JAX (derived from steps of 8 and 32 windows). Smaller `batch_size`,
@@ -40,7 +40,7 @@ _BLOCK_H = 168  # a week, because the weather of neighbouring days is alike
 
 @dataclass(frozen=True)
 class Series:
-    """`inputs` (hours, signals) and `targets` (hours, 3), which are `horizon` hours later, in units of their range.
+    """`inputs` (hours, signals) and, `horizon` hours later, `targets` (hours, 3). Both are in units of their range.
 
     0 to 1 is the range over the first `train` hours; later values may lie outside. `low` and `span` describe the range
     of the targets in physical units. The targets of the training hours don't reach into the held-out hours.
@@ -113,7 +113,7 @@ def weather_model(keras: Any, signals: int, params: WeatherGruParams, jit_compil
 
 
 def windows(hours: Series, first: int, last: int, params: WeatherGruParams) -> Dataset:
-    """Windows over the hours from `first` up to `last` that forecast every hour after the first window's warm-up.
+    """Windows over the hours from `first` up to `last`. They forecast every hour after the first window's warm-up.
 
     The last window may overlap its predecessor by more than the warm-up. At least one window must fit: see
     `WeatherGruParams.conflicts`.

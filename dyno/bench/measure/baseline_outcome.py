@@ -3,9 +3,8 @@
 The two results may be weeks apart, so their ratio varies by more than the scatter within both jobs. Fieller's interval
 over the runs (`dyno.bench.measure.ratios`) includes only this scatter: of 104 recorded intervals over five runs, 57
 contained the long-run mean. A gate with Fieller's interval would fail unchanged code. So the interval of the ratio
-uses, for each side, the variance of a whole result, as `repeat` does (`dyno.bench.measure.series`). This variance is
-the sum of the variance between the runs of a job and the variance between the jobs of its series. A limit has no
-variance.
+uses, for each side, the variance of a whole result, as `repeat` does (`dyno.bench.measure.series`). This variance has
+two parts: between the runs of a job, and between the jobs of its series. A limit has no variance.
 
 The new result isn't used to estimate how much jobs differ: a slowdown isn't scatter, but it would widen the interval.
 For the same reason, results that failed their baselines aren't used (`Peer.failed`). If they were used, code that is
@@ -31,8 +30,7 @@ more runs if that number is above the maximum. More runs narrow only this job's 
 
 More runs hardly help with a smaller margin, since they reduce neither the variance of the baseline's job nor the
 variance between jobs. In a simulation (runs scatter by 2 %, 20 earlier jobs), 88 % of unchanged jobs passed at a margin
-of 3 %, both with 15 and with up to 45 runs. So a smaller margin doesn't enlarge the budget. Instead, `margin_advice`
-names a suitable margin.
+of 3 %, both with 15 and with up to 45 runs. So `margin_advice` names a suitable margin instead.
 """
 
 import math

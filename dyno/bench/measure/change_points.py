@@ -132,9 +132,8 @@ def _levels(series: Any, cuts: Sequence[int]) -> list[tuple[Any, Any]]:
 def _weak_cuts(series: Any) -> list[int]:
     """The candidates that are significant in the stretch that they split, in order.
 
-    If the level goes back later, the mean of all values after the candidate is near the old level. So a second test
-    uses only the values up to the candidate's `last`. The limit of this test is stricter, because `last` was chosen out
-    of many.
+    If the level goes back later, the mean of all later values is near the old level. So a second test uses only the
+    values up to the candidate's `last`. The limit of this test is stricter, because `last` was chosen out of many.
     """
     sums, limit, strict = _distance_sums(series), _z_limit(_FIRST_PASS), _z_limit(_WINDOW)
     cuts, stretches = list[int](), [(0, len(series))]

@@ -334,7 +334,7 @@ def _compared(
 
 
 def _peak_fraction(result: Result, metric: str) -> float | None:
-    """The fraction of peak of the metric's work. A case has its own. The fraction of a first execution is unknown."""
+    """The fraction of peak of the metric's work. A case has its own fraction, and a first execution has none."""
     if metric.startswith(result_metrics.COLD):
         return None
     table = result.details.get("cases")

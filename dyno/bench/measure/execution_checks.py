@@ -37,7 +37,7 @@ _NAMED = 5
 class DrainReading:
     """One reading: the clock stopped after `execution_s`, and the device had finished `drain_s` later.
 
-    `idle_s`: how long a drain of an idle device takes; on a busy host, many milliseconds.
+    `idle_s`: the time that a drain of an idle device takes, which is many milliseconds on a busy host.
     """
 
     execution_s: float

@@ -1,11 +1,11 @@
 """Group results into series by spec and device, and find their levels, changes and alarms.
 
 A series has the results of one spec on one device (docs/method.md, "History"). Values of a CPU with a known clock are
-adjusted to one target clock (`dyno.bench.measure.series`); all other values stay as they are. If a result's clock is
-more than 10 % away from it, the value isn't adjusted, so a device that is slow because its clock is low remains slow.
-If the level of the clock has changed by more than 10 %, values before and after the change have different target
-clocks. `dyno.bench.measure.change_points` searches for changes within one software environment. A new environment is
-compared with the environment before it.
+adjusted to one target clock (`dyno.bench.measure.series`); all other values aren't. If a result's clock is more than
+10 % away from the target, its value isn't adjusted, so a device with a low clock remains slow. If the clock's level has
+changed by more than 10 %, values before and after the change have different target clocks.
+`dyno.bench.measure.change_points` searches for changes within one software environment. A new environment is compared
+with the environment before it.
 """
 
 import math
@@ -160,7 +160,7 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
 
 
 def _clock_hz(entry: SeriesEntry) -> float | None:
-    """The clock in `repeat`, else the mean of the runs: the first job may have no `repeat`, or one without a clock."""
+    """The clock in `repeat`, else of the runs: a first job of one run has no `repeat`, and on a GPU it has no clock."""
     return (entry.metric.repeat and entry.metric.repeat.clock_hz) or mean_clock_hz(entry.summary)
 
 

@@ -13,9 +13,9 @@ continues. If the samples then still change by more than the target, they are ke
 If the run has a share of a budget, only the windows are compared. If they don't agree before the share's time is over,
 the last ten samples are used. For fewer than ten samples, `dyno.bench.measure.stability` checks all runs together.
 
-All tests use the order of samples, not their spread, so a noisy run may still be steady. A coefficient of variation
-(Georges et al. 2007, 3.2.2) can't tell noise from warm-up. Change points replace the manual inspection of plots in
-Kalibera & Jones (2013), section 4. Barrett et al. (2017) also detect warm-up by change points.
+All tests compare ranks or medians of samples, not their spread, so a noisy run may still be steady. A coefficient of
+variation (Georges et al. 2007, 3.2.2) can't tell noise from warm-up. Change points replace the manual inspection of
+plots in Kalibera & Jones (2013), section 4. Barrett et al. (2017) also detect warm-up by change points.
 
 `Clock` is a protocol, so that tests can supply the time.
 """
@@ -105,12 +105,12 @@ PLATEAU_P = 0.01
 # These remove a third to two thirds of the error that a gradual warm-up leaves in a value (docs/results/coverage.md).
 LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
 MOST_RESETS = 2  # maximum restarts with longer samples once the run's share of the budget is used up
-# One in a thousand: among 200 jobs of five steady runs each, one has a false alarm.
+# One in a thousand: on average, one in 200 jobs of five steady runs has a false alarm.
 DRIFT_P = 0.001
 MAX_GROWTH = 10  # times the executions per sample, in one step: a first reading may be a thousand times too slow
 PREDICTING_SHARE = 0.05  # of the minimum length; a reading of at least this length predicts the executions per sample
 MAX_EXECUTIONS = 10**9  # a bound for empty work, which never fills a sample
-MARGIN = 1.1  # a reading aims above the minimum length, so that the fastest samples reach it too
+MARGIN = 1.1  # times the minimum length: the intended length, so that even the fastest samples reach the minimum
 
 
 @dataclass(frozen=True)
@@ -214,8 +214,7 @@ class _Sampler:
         return False
 
     def _warm_up_within_share(self) -> bool:
-        """Like `_warm_up`, until the share's time is over at the latest. Also True with too few samples for a
-        decision."""
+        """Like `_warm_up`, within the run's share of the budget. Also True with too few samples for a decision."""
         resets = 0
         while not (agree := self._windows_agree()):
             if self._share_is_over():

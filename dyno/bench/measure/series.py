@@ -6,10 +6,9 @@ Figures are compared as logarithms, so a rate and its inverse agree, and no boun
 *Scatter.* A result has two sources of variance, as in ISO 5725-2: between the runs of one job (repeatability), and
 between jobs. A one-way random-effects model gives the variance between jobs: the variance of the jobs' values, minus
 the part from repeatability (7.4). One result's variance is a weighted mean of the measured variance and of an allowance
-with the weight of `ALLOWANCE_JOBS` jobs. It makes the half-width for a single job of n runs t s sqrt(1 + 1/n): such an
+with the weight of `ALLOWANCE_JOBS` jobs. The allowance makes a single job's half-width t s sqrt(1 + 1/n): such an
 interval contains one further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, t s sqrt(2/n)
-would contain the mean of n further runs. The rest allows for changes between jobs. Degrees of freedom are
-Satterthwaite's.
+would contain the mean of n further runs; the rest allows for changes between jobs.
 
 *Strays.* One outlier must not make the interval useless: a single result that was off by a factor of 20 gave an
 interval from 1e-6 to 1e6 times the value. A job that is further than STRAY from the median of all jobs is left out,
@@ -157,7 +156,7 @@ class Adjustment(NamedTuple):
 def adjustment(
     from_hz: float | None, to_hz: float | None, runs: tuple[int, int], by: Elasticity, device: Mapping[str, Any]
 ) -> Adjustment | None:
-    """None if a clock is unknown or part of the figure, or if the clocks differ too much. `runs`: of each result.
+    """None if a clock is unknown or part of the figure, or if the clocks differ too much. `runs`: the runs of each result.
 
     The variance is log(to / from)² times the variance of the elasticity, plus elasticity² times the variance of the
     clocks.

@@ -5,7 +5,7 @@ groups is the largest multiple of the scatter within them. This multiple corresp
 normal groups of one width against a single group (Engelman & Hartigan 1969, "Percentage Points of a Test for
 Clusters"). The published percentage points assume normal runs. Runs have heavier tails, so MULTIMODAL_LIMITS were
 simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). Of such sets of runs, 1 %
-raise a false alarm. For normal runs, fewer sets do (0.1 % for ten runs), and for exponential runs 2 %.
+raise a false alarm. Of sets of normal runs, fewer do (0.1 % of sets of ten), and of exponential runs 2 %.
 
 Power: if a fifth of all processes are in a second mode, at least one of five runs is in it in 67 % of cases (1 -
 0.8^5), and at least one of 14 runs in 96 %. A mode without runs can't be detected: the runs look like a job with one
@@ -15,11 +15,11 @@ sample). The interval contains nearer modes: it is as wide as their distance. `b
 
 THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` returns the codes that couldn't be checked. Without a
 counter, as in most virtual machines, each run measures a CPU's clock on one core right after the samples. This reading
-misses reductions that only the load causes. But it shows whether the clock was lower in one run than in another.
-Throttling within a run changes its samples (warm-up, NO_STEADY_STATE). A clock that was equally low in every sample
-remains undetected. But then the figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
-(`dyno.bench.measure.host_noise`). A TPU has no other users, since only one process can open its chips. A GPU either
-reports all three conditions, or they stay unchecked.
+misses reductions that only the load causes. But it shows whether clocks differ between runs. Throttling within a run
+changes its samples (warm-up, NO_STEADY_STATE). A clock that was equally low in every sample isn't detected. But then
+the figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
+(`dyno.bench.measure.host_noise`). A TPU has no other users, since only one process can open its chips. A GPU reports
+all three, or they stay unchecked.
 """
 
 import math
@@ -85,8 +85,8 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
     """Raised if runs without a steady state could have moved the figure by more than its `rel_half_width`.
 
     If each run drifts in its own way, the runs scatter, so the interval covers these drifts, but not a drift that all
-    runs share. Also raised if a step or slide of the runs' medians moved the figure by more than the half-width without
-    it.
+    runs share. Also raised if a step or slide of the runs' medians moved the figure by more than the half-width that
+    remains without the step or slide.
     """
     unsteady = [run for run, record in enumerate(records) if not record.summary.steady]
     moved = math.fsum(_drift(records[run].samples) for run in unsteady) / len(records)
@@ -178,8 +178,7 @@ def _width(over_runs: statistics.Interval, records: Sequence[RunRecord]) -> tupl
 
 
 def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | None:
-    """Raised if the container's quota is below the work's possible need: the kernel would pause the work within a
-    sample.
+    """Raised if the container's quota is below the cores that the work may need, so that the kernel pauses the work.
 
     A CPU job may need all cores of the device. For an accelerator, the host only starts work and waits for it.
     """

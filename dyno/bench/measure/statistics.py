@@ -98,7 +98,7 @@ _SMALL_SAMPLE = 0.8  # n / (n - 0.8) corrects the bias: Croux & Rousseeuw (1992)
 
 
 def robust_half_width(values: Sequence[float], confidence: float) -> float:
-    """Half the width of the interval around the median that contains a further value. Outliers hardly widen it."""
+    """The half-width of the interval around the median that contains a further value with probability `confidence`."""
     count = len(values)
     scatter = _TO_DEVIATION * mad(values) * count / (count - _SMALL_SAMPLE)
     of_next = math.sqrt(1 + math.pi / 2 / count)  # adds the new value's scatter and the median's error
@@ -140,7 +140,7 @@ def quantile_interval(values: Sequence[float], share: float, confidence: float =
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first_set: int | None = None) -> Interval:
     """The mean with Student's t interval over n - 1 degrees of freedom; `values` are the runs' medians.
 
-    Georges, Buytaert & Eeckhout (2007), 3.2.3. An interval over pooled samples contains the true mean in 35-58 %.
+    Georges, Buytaert & Eeckhout (2007), 3.2.3. An interval over pooled samples holds the true mean in 35-58 % of cases.
 
     `first_set`: the number of first values whose scatter decided n. The interval is then at least as wide as Stein's
     (1945), which uses the deviation and the degrees of freedom of these values. An interval from all values alone would

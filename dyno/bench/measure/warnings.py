@@ -29,8 +29,8 @@ def grave_codes(result: Result | ResultSummary) -> str:
 
 
 def least_effect(rel_half_width: float | None) -> float:
-    """A disturbance raises a warning if it may have moved the figure by more than this share: the interval, which
-    covers smaller movements, but at least EFFECT and at most EXCUSED. `rel_half_width`: None without an interval.
+    """The share by which a disturbance may move a figure without a warning: `rel_half_width`, because the interval
+    covers such movements, but at least EFFECT and at most EXCUSED. None means that there is no interval.
     """
     return max(EFFECT, min(rel_half_width or 0.0, EXCUSED))
 

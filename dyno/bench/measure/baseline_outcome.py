@@ -10,8 +10,8 @@ The new result isn't used to estimate how much jobs differ: a slowdown isn't sca
 For the same reason, results that failed their baselines aren't used (`Peer.failed`). If they were used, code that is
 10 % slower would fail in only 10 % of its repeated jobs instead of in all. But unchanged jobs that fail by chance are
 left out, too, so the estimate lacks the slowest values. At the default margin of 5 %, 0.4 % of unchanged jobs fail if
-their levels deviate by 3 %, and 1.8 % if their levels deviate by 5 % (tests). If a job that provably differed from the
-baseline was saved in its place, only results after that job are used (`BaselineFigure.level_since`).
+their levels deviate by 3 %, and 1.8 % if their levels deviate by 5 % (tests). If the baseline was replaced by a job
+that provably differed from it, only results after that job are used (`BaselineFigure.level_since`).
 
 Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison. The elasticity
 (`dyno.bench.measure.series`) is estimated from the earlier jobs, and its error widens the interval. If the clocks
@@ -30,7 +30,7 @@ more runs if that number is above the maximum. More runs narrow only this job's 
 
 More runs hardly help with a smaller margin, since they reduce neither the variance of the baseline's job nor the
 variance between jobs. In a simulation (runs scatter by 2 %, 20 earlier jobs), 88 % of unchanged jobs passed at a margin
-of 3 %, both with 15 and with up to 45 runs. So `margin_advice` names a suitable margin instead.
+of 3 %, both with 15 and with up to 45 runs. Instead of a larger budget, `margin_advice` names a suitable margin.
 """
 
 import math
@@ -368,7 +368,7 @@ def _of_level(judged: JudgedResult, series_id: str | None) -> Sequence[Peer]:
 
 
 def _from(job: str | None, stored: Sequence[Peer]) -> Sequence[Peer]:
-    """Figures newer than that of `job`; all figures if `job` isn't stored. `stored` begins with the newest."""
+    """Figures newer than the figure of `job`; all figures if `job` isn't stored. `stored` begins with the newest."""
     return stored[: next((position for position, peer in enumerate(stored) if peer.job == job), None)]
 
 

@@ -205,7 +205,7 @@ def _why_no_ratio(first: Metric, other: Metric) -> str:
 
 
 def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
-    """The metric's own interval, which may be wider with a target; Student's if another confidence is requested."""
+    """The metric's own interval if it has this confidence, else Student's interval, which may be narrower."""
     if not metric.by_run or metric.value is None:
         return None
     if confidence == metric.confidence:
@@ -451,7 +451,7 @@ def _against_itself(first: Result, again: Result, how: CompareHow) -> Ratio | No
 
 
 def _spoilt_pairs(first: Result, second: Result) -> frozenset[int]:
-    """The pairs in which other processes disturbed a run. Only the measured load selects them, never the figures.
+    """The pairs in which other processes disturbed a run. They are selected by the measured load, never by figures.
 
     Empty if at most half of the pairs would remain in one of the two orders. Then the disturbance is a usual condition.
     """

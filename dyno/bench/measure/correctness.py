@@ -138,7 +138,7 @@ def chain_tolerance(dtype: str, *, inner: int, products: int) -> float:
 
 
 def is_checkable(dtype: str, *, inner: int, products: int) -> bool:
-    """Whether the check tells correct from wrong chains; False for long chains whose errors add up linearly."""
+    """Whether the check can separate correct from wrong chains; False for long chains whose errors add up linearly."""
     return inner >= _MIXING or chain_tolerance(dtype, inner=inner, products=products) <= MAX_TOLERANCE
 
 

@@ -131,7 +131,7 @@ _Metrics = Sequence[Metric] | Sequence[MetricSpec]
 def shared_metrics(
     of_each: Sequence[_Metrics], differing: Sequence[Difference], free: Callable[[str], Collection[str]]
 ) -> SharedMetrics:
-    """The metrics that all sides have. `free(name)`: params that don't change the amount of its work."""
+    """The metrics that all sides have. `free(name)`: params that don't change the amount of a metric's work."""
     first, *others = ({metric.name: (metric.unit, metric.better) for metric in metrics} for metrics in of_each)
     shared = [name for name, form in first.items() if all(forms.get(name) == form for forms in others)]
     totals = [

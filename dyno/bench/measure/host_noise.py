@@ -46,7 +46,7 @@ WHOLE_PACKAGE = 0.4
 # A larger loss spoils a run. In a run of one second on two cores, the ticks of /proc/stat alone can't suggest one.
 SPOILING = 0.05
 LOOK_EVERY_S = 0.2  # reading the counters of 31 threads takes 1.5 ms
-_LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
+_LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core, one tick is 0.5 %
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -250,7 +250,7 @@ def _since(before: Mapping[str, float] | None, after: Mapping[str, float] | None
 
 
 def _waited_s(proc: Path) -> dict[str, float] | None:
-    """Seconds in which each thread of this process was ready but not running; None if the kernel doesn't count them."""
+    """Seconds in which each thread of this process was ready but not running; None if the kernel doesn't count this."""
     ran_ns, waited_s = 0, dict[str, float]()
     for file in proc.glob("self/task/*/schedstat"):
         try:

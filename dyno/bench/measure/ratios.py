@@ -17,7 +17,7 @@ logarithms, so swapping A and B inverts the ratio exactly. The result is the rat
 Jobs that took turns in rounds, like a sweep's points: each round gives one ratio of two jobs' values, so changes of the
 machine from round to round cancel. The order within a round is random, so changes within a round only add scatter. The
 interval is Student's t over the rounds' logarithms, with rounds - 1 degrees of freedom. It covers the differences
-between jobs of the same spec, which the runs of a single job don't show.
+between jobs of the same spec, which don't appear in the runs of a single job.
 """
 
 import bisect

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from dyno.bench.measure.warnings import warning
 from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training
 
-# Slack for measured peaks: the burst that measures them may run at a lower clock than a later run.
+# Slack for measured peaks: the burst that measures a peak may run at a lower clock than a later run.
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 EPOCHS_LIMIT = 0.05
 _LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0

@@ -2,10 +2,9 @@
 
 A series has the results of one spec on one device (docs/method.md, "History"). Values of a CPU with a known clock are
 adjusted to one target clock (`dyno.bench.measure.series`); all other values aren't. If a result's clock is more than
-10 % away from the target, its value isn't adjusted, so a device with a low clock remains slow. If the clock's level has
-changed by more than 10 %, values before and after the change have different target clocks.
-`dyno.bench.measure.change_points` searches for changes within one software environment. A new environment is compared
-with the environment before it.
+10 % away from the target, its value isn't adjusted, so a device with a low clock remains slow. If the clock's level
+changed by more than 10 %, values before and after the change have different targets. `dyno.bench.measure.change_points`
+searches for changes within one software environment. A new environment is compared with the previous one.
 """
 
 import math

@@ -3,7 +3,7 @@
 The sampler detects warm-up in two steps. First, gradual warm-up: after each sample, it compares the last two windows of
 five samples. The windows agree if Mann & Whitney's U doesn't separate them (two-sided 5.6 %), or if their medians
 differ by at most `steady_rel_ci` (the target, but at most 2 %). Second, plateaus: from these windows on, Pettitt's test
-searches the first samples (20, or as many as the rule requires) for a change point. Samples before the agreeing
+searches the first samples (20, or fewer if the rule requires fewer) for a change point. Samples before the agreeing
 windows, or before a change point, are warm-up and are kept separately.
 
 Once the target is met, a sharper test searches all samples again, because many samples reveal changes that windows of
@@ -14,7 +14,7 @@ If the run has a share of a budget, only the windows are compared. If they don't
 the last ten samples are used. For fewer than ten samples, `dyno.bench.measure.stability` checks all runs together.
 
 All tests compare ranks or medians of samples, not their spread, so a noisy run may still be steady. A coefficient of
-variation (Georges et al. 2007, 3.2.2) can't tell noise from warm-up. Change points replace the manual inspection of
+variation (Georges et al. 2007, 3.2.2) can't separate noise from warm-up. Change points replace the manual inspection of
 plots in Kalibera & Jones (2013), section 4. Barrett et al. (2017) also detect warm-up by change points.
 
 `Clock` is a protocol, so that tests can supply the time.
@@ -343,7 +343,7 @@ class _Sampler:
             stopped_because=reason,
             sample_cpu_s=[
                 (round(r.end.user_s - r.start.user_s, 9), round(r.end.system_s - r.start.system_s, 9))
-                for r in self._taken  # the kernel counts µs; more digits are rounding errors and a fifth of the record
+                for r in self._taken  # the kernel counts µs; more digits would be rounding errors, a fifth of the record
             ],
             warmup_s=first.now_s - self._begin_s,
             wall_s=last.now_s - first.now_s,

@@ -52,7 +52,7 @@ ALLOWANCE_JOBS = 2
 STRAY = 0.5  # twice USEFUL, so that workloads whose jobs deviate by 10 % keep all their jobs
 MODE = 0.1  # strays are a second mode if they are more than this share of the jobs, and more than one
 WILD = 3.0
-USEFUL = 0.25  # the largest half-width of a prediction: users look for changes of 5 to 20 %
+USEFUL = 0.25  # the largest half-width of a prediction: users search for changes of 5 to 20 %
 
 COMPUTE_BOUND = 0.3  # from this fraction of peak on, arithmetic is assumed to bound the work (see WEAK_BASELINE)
 ASSUMED = 1.0
@@ -156,7 +156,7 @@ class Adjustment(NamedTuple):
 def adjustment(
     from_hz: float | None, to_hz: float | None, runs: tuple[int, int], by: Elasticity, device: Mapping[str, Any]
 ) -> Adjustment | None:
-    """None if a clock is unknown or part of the figure, or if the clocks differ too much. `runs`: the runs of each result.
+    """None if a clock is unknown or part of the figure, or if the clocks differ too much. `runs`: runs of each result.
 
     The variance is log(to / from)² times the variance of the elasticity, plus elasticity² times the variance of the
     clocks.
@@ -361,8 +361,8 @@ def robust_band(values: Sequence[float]) -> Band:
 def ratio_interval(ratio: float, scatters: Sequence[ResultScatter], log_variance: float) -> Band:
     """The 95 % interval of a ratio of results. Its logarithm has the sum of the results' variances and `log_variance`.
 
-    It is Student's t with Welch's and Satterthwaite's degrees of freedom, but at most those of a single result, because
-    all results use the same earlier jobs.
+    It is Student's t with Welch's and Satterthwaite's degrees of freedom, but at most the larger of the results'
+    degrees, because all results use the same earlier jobs.
     """
     variances, degrees = [of.variance for of in scatters], [of.degrees for of in scatters]
     fitted = statistics.satterthwaite(variances, degrees, known=log_variance)

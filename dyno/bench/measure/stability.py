@@ -5,7 +5,7 @@ groups is the largest multiple of the scatter within them. This multiple corresp
 normal groups of one width against a single group (Engelman & Hartigan 1969, "Percentage Points of a Test for
 Clusters"). The published percentage points assume normal runs. Runs have heavier tails, so MULTIMODAL_LIMITS were
 simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). Of such sets of runs, 1 %
-raise a false alarm. Of sets of normal runs, fewer do (0.1 % of sets of ten), and of exponential runs 2 %.
+raise a false alarm. With normal runs, fewer sets do (0.1 % of sets of ten runs), and with exponential runs, 2 % do.
 
 Power: if a fifth of all processes are in a second mode, at least one of five runs is in it in 67 % of cases (1 -
 0.8^5), and at least one of 14 runs in 96 %. A mode without runs can't be detected: the runs look like a job with one
@@ -17,9 +17,8 @@ THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` returns the codes 
 counter, as in most virtual machines, each run measures a CPU's clock on one core right after the samples. This reading
 misses reductions that only the load causes. But it shows whether clocks differ between runs. Throttling within a run
 changes its samples (warm-up, NO_STEADY_STATE). A clock that was equally low in every sample isn't detected. But then
-the figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
-(`dyno.bench.measure.host_noise`). A TPU has no other users, since only one process can open its chips. A GPU reports
-all three, or they stay unchecked.
+the figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU. A TPU has no other users,
+since only one process can open its chips. A GPU reports all three conditions, or they stay unchecked.
 """
 
 import math
@@ -119,7 +118,7 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
 def _common_drift(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
     """Raised if the second half of the samples differs from the first half, in all runs alike.
 
-    The few samples of one run can't show this drift. It moved the figure by half of the difference between the halves.
+    The samples of one run are too few to detect it. It moved the figure by half of the difference between the halves.
     """
     halves = [(times[: len(times) // 2], times[len(times) // 2 :]) for times in (record.samples for record in records)]
     if min(len(first) for first, _ in halves) < 1:

@@ -179,7 +179,7 @@ def wilson_interval(hits: int, trials: int) -> Interval:
 def separated(before: Sequence[float], after: Sequence[float], z_limit: float) -> bool:
     """Whether two groups differ in location: Mann & Whitney's U (1947), normal approximation, no tie correction.
 
-    `z_limit` is the number of standard deviations of U above which groups differ. Ties count half.
+    `z_limit` is the number of standard deviations of U above which groups differ. A tie adds 1/2 to U.
     """
     wins = sum((x < y) + (x == y) / 2 for x in before for y in after)
     pairs = len(before) * len(after)

@@ -44,7 +44,7 @@ MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
 # Callers may set a looser target, but figures that scatter or drift more than this aren't steady. A comparison with the
 # default margin of ±2 % can call two results the same only if each is known to about ±2 %.
 LOOSEST_REL_CI = 0.02
-# Shorter samples raise INSUFFICIENT_SAMPLES, and so do fewer samples than `least_samples`.
+# Shorter samples, or fewer samples than `least_samples`, raise INSUFFICIENT_SAMPLES.
 FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
 LONG_SAMPLE_S, FEW_LONG_SAMPLES = 0.5, 3  # fewer long samples are enough, because each is a mean over more time
@@ -106,7 +106,7 @@ def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
 
 def first_set(measure: Measure) -> int:
     """The number of first runs, whose scatter decides the number of all runs."""
-    return min(max(measure.runs.min, 2), measure.runs.max)  # a single run shows no scatter
+    return min(max(measure.runs.min, 2), measure.runs.max)  # a single run has no scatter
 
 
 def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
@@ -123,8 +123,8 @@ def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
 def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
     """The number of runs for an interval that meets the target, given the `first` runs' deviation and Student's t.
 
-    Every case must meet the target. The number is at least that of the first runs and at most `processes.max`. Without
-    a target, it is the number that the budget pays for, or the number of first runs if the spec fixes it.
+    Every case must meet the target. The number is at least the number of first runs and at most `processes.max`.
+    Without a target, it is the number that the budget pays for, or the number of first runs if the spec fixes it.
     """
     target = measure.target_of_runs
     if target is None:

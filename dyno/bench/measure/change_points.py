@@ -8,8 +8,8 @@ The candidate splits the stretch if Student's test between its sides is signific
 side. Finally, the weakest split is removed until each remaining split is significant between its neighbours. Both steps
 follow Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE
 '23), which Apache Otava continues. docs/dev/decisions/0028-*.md says why Dyno has its own code. Values are compared as
-logarithms, so a rate and its inverse change alike. A level has at least `MIN_LEVEL` values. Its median must differ,
-too, so an outlier isn't a change. The variance is pooled over both sides, so few new values suffice.
+logarithms, so a rate and its inverse change alike. A level has at least `MIN_LEVEL` values. Medians must differ, too,
+so an outlier isn't a change. The variance is pooled over both sides, so few new values suffice.
 
 *Runs* (`largest_shift`). By least squares, Dyno fits a step at each place between two runs, and also a straight line.
 The best fit has the largest ratio of its sum of squares to the residual sum of squares. This ratio corresponds to the
@@ -173,13 +173,13 @@ def _distance_sums(series: Any) -> Any:
 def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
     """The cut and last in start..end with the largest weighted energy distance between start..cut and cut..last.
 
-    Sides have `MIN_LEVEL` or more values. For n and m values, this is n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|).
+    A side has at least `MIN_LEVEL` values. The distance is n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|) for n and m.
     """
     import numpy as np
 
     cuts = np.arange(start + MIN_LEVEL, end - MIN_LEVEL + 1)[:, None]
     lasts = np.arange(start + 2 * MIN_LEVEL, end + 1)[None, :]
-    n, m = cuts - start, np.maximum(lasts - cuts, 2)  # sides below MIN_LEVEL are masked at the end
+    n, m = cuts - start, np.maximum(lasts - cuts, 2)  # sides with fewer than MIN_LEVEL values are masked below
 
     def between(a: Any, b: Any, c: Any, d: Any) -> Any:
         return sums[b, d] - sums[a, d] - sums[b, c] + sums[a, c]

@@ -7,11 +7,11 @@ the sum of all losses. Measured with a product on 8 of 16 cores: a process that 
 down by 0.6 % (± 1.9 %). Eight processes, each using 5 % of a core, slowed it down by 3.3 % (± 4.2 %). The sum of all
 waits was 5 % and 39 %, and the longest wait of a thread was 5 % in both cases.
 
-The time that other processes used is limited to the longest wait of a thread of this process for a core (run_delay in
-/proc/self/task/*/schedstat). If the kernel doesn't report waits, all of that time is used. Waiting alone isn't
-evidence: a framework with more threads than cores waits for itself. The work of a quiet machine (the kernel, Dyno's own
-API, Redis and worker) is the same in every result, so it is subtracted (`BACKGROUND`, `BACKGROUND_PER_CORE`). If an
-interrupt stops a thread, run_delay doesn't grow. So interrupts are counted for each core, like steal.
+The time of other processes enters the bound only up to the longest time that a thread of this process waited for a core
+(run_delay in /proc/self/task/*/schedstat). If the kernel doesn't count waiting, their whole time enters the bound.
+Waiting alone isn't evidence: a framework with more threads than cores waits for itself. The work of a quiet machine
+(the kernel, Dyno's own API, Redis and worker) is the same in every result, so it is subtracted (`BACKGROUND`,
+`BACKGROUND_PER_CORE`). Interrupts don't add to run_delay, so they are counted for each core, like steal.
 
 Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter reports how much of them
 such work uses, so each busy core is assumed to cause a typical measured loss (docs/dev/decisions/0037).
@@ -43,7 +43,7 @@ ONE_PACKAGE_CORE = 0.045
 # an addition down by 41 % (± 10) and a product by 25 % (± 9); with 7 busy cores, it was 23 % (± 8) and 15 % (± 7). So
 # each busy core is assumed to cause its share of this loss. No other number of cores was measured.
 WHOLE_PACKAGE = 0.4
-# A larger loss spoils a run. In a run of one second on two cores, the ticks of /proc/stat alone can't suggest one.
+# A larger loss spoils a run. The ticks of /proc/stat alone can't suggest such a loss in a run of 1 s on two cores.
 SPOILING = 0.05
 LOOK_EVERY_S = 0.2  # reading the counters of 31 threads takes 1.5 ms
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core, one tick is 0.5 %

@@ -74,8 +74,8 @@ def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> C
 
 
 def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Make the calls that arrive in `most_s`, perhaps none. The device can't keep up if a call other than the first
-    begins after twice that time: then the loop ends.
+    """Make the calls that arrive in `most_s`, perhaps none. If a call other than the first would begin after twice that
+    time, the device can't keep up, and the loop ends.
     """
     arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
     began_s = clock.now_s()

@@ -308,7 +308,7 @@ class _Sampler:
             return rule.max_samples
         sample_s = max(self._window_s() / count, 1e-9)
         width = median_interval(self._times()).rel_half_width or 0.0
-        wider = min(width / rule.target_rel_ci, rule.max_samples)  # bounded, for tiny targets
+        wider = min(width / rule.target_rel_ci, rule.max_samples)  # bounded, because targets may be tiny
         for_target = math.ceil(count * wider**2)
         for_time = math.ceil(rule.min_s / sample_s)
         limit = min(rule.max_samples, count + math.ceil(max(0.0, rule.max_s - self._elapsed_s()) / sample_s))
@@ -343,7 +343,7 @@ class _Sampler:
             stopped_because=reason,
             sample_cpu_s=[
                 (round(r.end.user_s - r.start.user_s, 9), round(r.end.system_s - r.start.system_s, 9))
-                for r in self._taken  # the kernel counts µs; more digits would be rounding errors, a fifth of the record
+                for r in self._taken  # the kernel counts µs; further digits are rounding errors, a fifth of the record
             ],
             warmup_s=first.now_s - self._begin_s,
             wall_s=last.now_s - first.now_s,

@@ -332,7 +332,7 @@ def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
 def usable(repeat: Repeat | None) -> dict[str, Any]:
     """The prediction as fields of a metric: null with a reason if it is too wide to be of use.
 
-    Too wide means more than USEFUL to a side.
+    Too wide means more than USEFUL on one side.
     """
     if repeat is None or repeat.high <= (1 + USEFUL) ** 2 * repeat.low:
         return {"repeat": repeat, "repeat_reason": None}

@@ -64,7 +64,7 @@ def insufficient_samples(record: RunRecord, kind: DeviceKind, measure: Measure) 
 
 
 def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
-    """Return advice such as " To reach it, set max_s to 1400." Warm-up may take half of `max_s`, samples the rest."""
+    """Return advice such as " To reach it, set max_s to 1400." Warm-up may take half of `max_s`."""
     if measure.is_divided:
         return ""
     few = stopping_rule.least_samples(sample_s)
@@ -118,7 +118,7 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
 def _common_drift(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
     """Raised if the second half of the samples differs from the first half, in all runs alike.
 
-    The samples of one run are too few to detect it. It moved the figure by half of the difference between the halves.
+    The samples of one run are too few to detect the difference. The figure moved by half of the difference.
     """
     halves = [(times[: len(times) // 2], times[len(times) // 2 :]) for times in (record.samples for record in records)]
     if min(len(first) for first, _ in halves) < 1:
@@ -238,7 +238,7 @@ def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
     return between / within if within > 0 else math.inf
 
 
-# A clock that is low for this share of the window changes the figure by less than the share.
+# A clock that is low for this share of the window changes the figure by less than this share.
 THROTTLED_SHARE = 0.01
 
 

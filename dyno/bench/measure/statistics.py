@@ -140,7 +140,7 @@ def quantile_interval(values: Sequence[float], share: float, confidence: float =
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first_set: int | None = None) -> Interval:
     """The mean with Student's t interval over n - 1 degrees of freedom; `values` are the runs' medians.
 
-    Georges, Buytaert & Eeckhout (2007), 3.2.3. An interval over pooled samples holds the true mean in 35-58 % of cases.
+    Georges et al. (2007), 3.2.3. An interval over pooled samples contains the true mean in 35-58 % of cases.
 
     `first_set`: the number of first values whose scatter decided n. The interval is then at least as wide as Stein's
     (1945), which uses the deviation and the degrees of freedom of these values. An interval from all values alone would

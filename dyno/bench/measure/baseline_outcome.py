@@ -61,7 +61,7 @@ _Outcome = Literal["pass", "fail", "inconclusive"]
 
 
 def most_runs(spec: Spec, made: int = 0) -> int:
-    """The maximum number of runs of a job with a baseline. `made`: the number of runs that its budget paid for."""
+    """The maximum number of runs of a job with a baseline. `made`: the number of runs before the baseline adds any."""
     runs = spec.measure.runs
     if runs.max > runs.min:
         return runs.max

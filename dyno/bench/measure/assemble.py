@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Published figures of these metrics depend on the training data.
 _LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probability"})
 
-_Cases = Sequence[tuple[str | None, T]]  # with the case's name, which is None for a job without cases
+_Cases = Sequence[tuple[str | None, T]]  # (name of the case, value); the name is None for a job without cases
 
 
 def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Sequence[RunRecord]) -> Result:
@@ -84,13 +84,13 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
 
 
 def _references(workload: Workload, training: Training | None) -> list[Reference]:
-    """The published figures; without those that depend on the training data if this training's data isn't real."""
+    """The published figures. If this training's data isn't real, figures that depend on the data are left out."""
     comparable = training is None or training.data.kind == "real"
     return [figure for figure in workload.references if comparable or figure.metric not in _LEARNT]
 
 
 def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
-    """The command line that repeats the work on the requested device; by default, on a device of this kind."""
+    """The command line that repeats the work on the requested device, or on a device of this kind if none is named."""
     words = ["dyno", "run", spec.workload]
     fields = type(params).model_fields
     for name, value in params.model_dump(mode="json").items():
@@ -114,7 +114,7 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
 
 
 def _selector(selector: DeviceSelector, device: Device) -> str:
-    """The selector in the syntax of `dyno run --device`; if the job allowed any device, the kind of its device."""
+    """The selector in the syntax of `dyno run --device`; the kind of `device` if the job allowed any device."""
     if selector.model is not None:
         return json.dumps(selector.model_dump(mode="json", exclude_none=True))
     return selector.id or selector.kind or device.kind
@@ -139,7 +139,7 @@ def _warnings(
     peak: Peak,
     training: Training | None,
 ) -> list[ResultWarning]:
-    """The warnings of the runs, the result and the params: one per code, in this order of precedence."""
+    """The warnings, one per code: the warning of the runs, else of the whole result, else of the params."""
     target, first = spec.measure.target_of_runs, decided_by(spec.measure, records)
     cases: _Cases[Sequence[RunRecord]] = [*result_metrics.by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]
@@ -204,7 +204,7 @@ def _of_training(training: Training, records: Sequence[RunRecord], device: Devic
 
 
 def _sampled_epoch_s(records: Sequence[RunRecord]) -> float | None:
-    """The time of an epoch of sampled steps; None if the samples aren't training steps."""
+    """The time of an epoch at the speed of the sampled steps; None if the samples aren't training steps."""
     if any("epoch" not in record.amounts for record in records):
         return None
     epochs_s = [statistics.median(record.samples) / record.work * record.amounts["epoch"] for record in records]
@@ -257,7 +257,7 @@ def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> di
 
 
 def _unchecked_reasons(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
-    """The codes that couldn't be checked, each with the reason from the first run that names it."""
+    """The codes that couldn't be checked, each with the reason from the first run that gives a reason."""
     reasons = {code: reason for record in reversed(records) for code, reason in record.unchecked.items()}
     if path_unknown(device):
         reasons["SLOW_PATH"] = "the system doesn't report which instructions the core has"
@@ -265,7 +265,7 @@ def _unchecked_reasons(device: Device, records: Sequence[RunRecord]) -> dict[str
 
 
 def _working_set(records: Sequence[RunRecord]) -> int:
-    """Bytes that one execution touches, for workloads that should exceed the cache; 0 if not reported."""
+    """The bytes that one execution touches, if the workload's data should exceed the cache; 0 if not reported."""
     value = records[0].details.get("working_set_bytes", 0)
     return value if isinstance(value, int) else 0
 
@@ -276,7 +276,7 @@ def _quota_cores(records: Sequence[RunRecord]) -> float | None:
 
 
 def _phases(phases: Sequence[Phases]) -> Phases:
-    """The median of each phase over the runs that had it."""
+    """The median of each phase over the runs that had this phase."""
     seconds = {name: [value for run in phases if (value := getattr(run, name)) is not None] for name in _PHASES}
     return Phases(**{name: statistics.median(values) for name, values in seconds.items() if values})
 

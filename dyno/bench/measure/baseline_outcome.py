@@ -1,36 +1,36 @@
 """Check a result against a baseline: pass, fail or inconclusive.
 
-The interval of the ratio. The two results may be weeks apart, so their ratio varies by more than the scatter within
-both jobs. Fieller's interval over the runs (`dyno.bench.measure.ratios`) covers only two stretches of time: of 104
-recorded intervals over five runs, 57 contained the long-run mean. A gate with this interval would fail unchanged code.
-So the interval uses the variance of a whole result for each side, as `repeat` does (`dyno.bench.measure.series`). This
-variance has two parts: between the runs of a job, and between the jobs of its series. A limit has no variance.
+The two results may be weeks apart, so their ratio varies by more than the scatter within both jobs. Fieller's interval
+over the runs (`dyno.bench.measure.ratios`) includes only this scatter: of 104 recorded intervals over five runs, 57
+contained the long-run mean. A gate with Fieller's interval would fail unchanged code. So the interval of the ratio
+uses, for each side, the variance of a whole result, as `repeat` does (`dyno.bench.measure.series`). This variance has
+two parts: between the runs of a job, and between the jobs of its series. A limit has no variance.
 
-The new result isn't used to estimate how much jobs differ: a slower result isn't scatter, and it would widen the
-interval. For the same reason, results that failed their baselines aren't used (`Peer.failed`). If they were, code that
-is 10 % slower would fail in 10 % of its repeated jobs instead of in all. The price: unchanged jobs that fail by chance
-are left out, too, so the scatter lacks its slowest values. At the default margin of 5 %, 0.4 % of unchanged jobs fail
-if their levels deviate by 3 %, and 1.8 % if they deviate by 5 % (tests). If the baseline is a job that was proven to
-differ from the baseline before it, only results after this job are used (`BaselineFigure.level_since`).
+The new result isn't used to estimate how much jobs differ: a slowdown isn't scatter, but it would widen the interval.
+For the same reason, results that failed their baselines aren't used (`Peer.failed`). If they were used, code that is
+10 % slower would fail in only 10 % of its repeated jobs instead of in all. But unchanged jobs that fail by chance are
+left out, too, so the estimate lacks the slowest values. At the default margin of 5 %, 0.4 % of unchanged jobs fail if
+their levels deviate by 3 %, and 1.8 % if their levels deviate by 5 % (tests). If the baseline was replaced by a job
+that provably differed from it, only results after that job are used (`BaselineFigure.level_since`).
 
 Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison. The elasticity
-is estimated from the earlier jobs, and its error widens the interval. If the clock has changed too much for an
-adjustment, the ratio is as measured, and the result has CLOCK_CHANGED. If the new clock is higher, it may hide a
-slowdown, so the result doesn't pass.
+(`dyno.bench.measure.series`) is estimated from the earlier jobs, and its error widens the interval. If the clocks
+differ too much for an adjustment, the ratio is as measured, and the result has CLOCK_CHANGED. If the new clock is then
+the higher one, it may hide a slowdown, so the result doesn't pass.
 
-The job must do the same work as the baseline's job, on equal hardware, because another size, precision or device isn't
-a change of speed. Its spec may allow differences by name (`baseline_allow`).
+The job must do the same work as the baseline's job, on equal hardware, because a ratio between other sizes, precisions
+or devices isn't a change of speed. The job's spec may allow differences by name (`baseline_allow`).
 
 A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). If the slowdown equals the margin, a
 single check fails one result in 40 by chance. Unchanged work fails far less often. An inconclusive job may make more
-runs, and is then checked a second and last time. With two checks, a wrong pass and a wrong fail each have a chance
-below one in 20, even at the margin. Without an earlier job, and if jobs differ as much as runs, the chance is one in 12
-(tests). The job makes as many runs as would settle the outcome at the ratio and scatter of the first check, but none if
-the bound is too low for that. More runs narrow only the part of the interval that comes from this job's runs.
+runs, and is then checked once more. With two checks, a wrong pass and a wrong fail each have a chance below one in 20,
+even if the slowdown equals the margin. Without an earlier job, and if jobs differ as much as runs, the chance is one in
+12 (tests). The job makes as many runs as would settle the outcome at the ratio and scatter of the first check, or no
+more runs if that number is above the maximum. More runs narrow only this job's part of the interval.
 
-More runs hardly help with a smaller margin, since they don't reduce the variance of the baseline's job or between jobs.
-In a simulation (runs scatter by 2 %, 20 earlier jobs), 88 % of unchanged jobs passed at a margin of 3 %, both with 15
-runs and with up to 45. So a job gets no larger budget. Instead, `margin_advice` names a suitable margin.
+More runs hardly help with a smaller margin, since they reduce neither the variance of the baseline's job nor the
+variance between jobs. In a simulation (runs scatter by 2 %, 20 earlier jobs), 88 % of unchanged jobs passed at a margin
+of 3 %, both with 15 and with up to 45 runs. Instead of a larger budget, `margin_advice` names a suitable margin.
 """
 
 import math
@@ -52,16 +52,16 @@ from dyno.models.job import BaselineDifference, BaselineOutcome
 from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
 from dyno.models.spec import Spec
 
-MOST_TIMES_THE_RUNS = 3  # times the planned runs: the bound for a job whose spec sets no range of processes
-_MOST_PROCESSES = 100  # the maximum in a spec
-# Largest half-width of the ratio's interval, as a share of the margin (logarithms): nine in ten unchanged results then
-# pass the first check. With 20 degrees of freedom, t is 2.1, and one ratio in ten is 1.3 deviations below 1.
+MOST_TIMES_THE_RUNS = 3  # times the planned runs: the maximum number of runs if the spec sets no range
+_MOST_PROCESSES = 100  # the maximum that a spec allows
+# Maximum half-width of the ratio's interval, as a share of the margin (logarithms). Nine in ten unchanged results then
+# pass the first check: t is 2.1 (20 degrees of freedom), and one ratio in ten is 1.3 deviations below 1.
 _LARGEST_SHARE = 0.6
 _Outcome = Literal["pass", "fail", "inconclusive"]
 
 
 def most_runs(spec: Spec, made: int = 0) -> int:
-    """The maximum number of runs of a job with a baseline. `made`: the number of runs that its own plan made."""
+    """The maximum number of runs of a job with a baseline. `made`: the number of runs before the baseline adds any."""
     runs = spec.measure.runs
     if runs.max > runs.min:
         return runs.max
@@ -69,7 +69,7 @@ def most_runs(spec: Spec, made: int = 0) -> int:
 
 
 def figure_metric(result: Result, name: str | None) -> Metric:
-    """The metric `name` of a result that becomes a baseline; by default the headline.
+    """The metric `name` of a result that becomes a baseline; the headline metric if `name` is None.
 
     Raises InvalidBaseline.
     """
@@ -112,7 +112,7 @@ def figure_of(
     sampled: Collection[str],
     finished_at: datetime | None,
 ) -> BaselineFigure:
-    """The copy of a metric from `figure_metric`. `sampled`: names of the metrics that scatter like the headline."""
+    """The baseline's copy of a metric from `figure_metric`. `sampled`: the metrics that scatter like the headline."""
     assert metric.value is not None, "figure_metric refuses it"
     in_series = headline is not None and metric.name in sampled
     return BaselineFigure(
@@ -132,7 +132,7 @@ def figure_of(
 
 @dataclass(frozen=True)
 class JudgedResult:
-    """A result and its baseline. `peers`: figures of earlier results in the series of both, by series id.
+    """A result and its baseline. `peers`: earlier figures of the result's series and of the baseline's, by series id.
 
     `free`: params that don't change the work that the baseline's metric measures.
     """
@@ -173,7 +173,7 @@ def judge(judged: JudgedResult) -> BaselineOutcome:
 
 
 def _reasons(judged: JudgedResult, low: float, high: float) -> list[str]:
-    """Why the outcome is inconclusive, and whether the clock has changed."""
+    """The reasons for an inconclusive outcome, and a note if the clock has changed."""
     limit, reasons = _least(judged.baseline.margin), []
     if low < limit <= high:
         reasons.append(f"the interval holds {limit:.4g}, the limit")
@@ -194,13 +194,13 @@ def with_outcome(judged: JudgedResult) -> Result:
 
 
 def clock_change(judged: JudgedResult) -> ResultWarning | None:
-    """CLOCK_CHANGED if both jobs are of one series on equal hardware, but their clocks are far from each other."""
+    """CLOCK_CHANGED if both jobs are of one series on equal hardware, but their clocks differ too much."""
     clocks = _far_clocks(judged)
     return series.clock_changed([("the job", clocks[0])], "the baseline's job", clocks[1]) if clocks else None
 
 
 def _far_clocks(judged: JudgedResult) -> tuple[float, float] | None:
-    """The clocks of the job and of the baseline's job, if they are far from each other."""
+    """The clocks of the job and of the baseline's job, if they differ too much for an adjustment; else None."""
     figure, headline = judged.baseline.figure, judged.headline
     if figure is None or headline is None or headline.series != figure.series:
         return None
@@ -218,7 +218,7 @@ def _has_higher_clock(judged: JudgedResult) -> bool:
 def runs_to_settle(judged: JudgedResult, most: int) -> int:
     """The number of runs that would settle an inconclusive result at the same ratio and scatter, at most `most`.
 
-    Returns the present number if the outcome is settled or can't be settled, and `most` if a single run has no scatter.
+    Returns the present number if the outcome is settled or can't be settled, and `most` for a run without scatter.
     """
     metric, runs = judged.result.metric(judged.baseline.metric), len(judged.result.runs)
     if metric is None or not metric.by_run or _no_ratio(judged, metric) or other_work(judged):
@@ -255,7 +255,7 @@ def margin_advice(baseline: Baseline, spec: Spec, stored: Sequence[Peer]) -> Res
 
 
 def _half_width(baseline: Baseline, figure: BaselineFigure, stored: Sequence[Peer], runs: int) -> float | None:
-    """The half-width of the ratio's interval, in logarithms, if a job's `runs` runs scatter like the baseline's."""
+    """The half-width of the ratio's interval, in logarithms, if `runs` runs of a job scatter like the baseline's."""
     own = figure.peer.model_copy(update={"job": "", "runs": runs})
     before = _alike(figure.peer, _from(figure.level_since, stored))
     earlier = [figure.peer, *before] if figure.series else []
@@ -302,7 +302,7 @@ def _outcome(judged: JudgedResult, low: float, high: float) -> _Outcome:
 class _Sides(NamedTuple):
     """The ratio, and the scatter of each compared result; a scatter is None if it can't be estimated.
 
-    `log_variance`: the variance that the adjustment to one clock adds.
+    `log_variance`: the variance that the adjustment to one clock adds to the ratio's logarithm.
     """
 
     ratio: float
@@ -318,7 +318,7 @@ class _Sides(NamedTuple):
 
 
 def _sides(judged: JudgedResult, metric: Metric, runs: int | None = None) -> _Sides:
-    """The sides of the ratio; with `runs`, as if the job had made this number of runs."""
+    """The sides of the ratio. `runs`: compute them as if the job had made this number of runs."""
     figure, value = judged.baseline.figure, metric.value or 0.0
     own, series_id = _in_series(judged, metric)
     if runs is not None:
@@ -368,18 +368,18 @@ def _of_level(judged: JudgedResult, series_id: str | None) -> Sequence[Peer]:
 
 
 def _from(job: str | None, stored: Sequence[Peer]) -> Sequence[Peer]:
-    """The figures that are newer than that of `job`; all figures if `job` has none. `stored` begins with the newest."""
+    """Figures newer than the figure of `job`; all figures if `job` isn't stored. `stored` begins with the newest."""
     return stored[: next((position for position, peer in enumerate(stored) if peer.job == job), None)]
 
 
 def _alike(own: Peer, stored: Sequence[Peer]) -> list[Peer]:
-    """The other results of equal conditions that didn't fail their baselines."""
+    """The other results under the same conditions that didn't fail their baselines."""
     others = [peer for peer in stored if peer.job != own.job and not peer.failed]
     return [peer for peer in others if series.same_conditions(own, peer)]
 
 
 def _have_one_clock(own: Peer, other: Peer) -> bool:
-    """Whether both results have equal hardware and known clocks, which explain a part of their difference."""
+    """Whether both results have equal hardware and known clocks, which may explain a part of their difference."""
     return (
         own.hardware_id is not None and own.hardware_id == other.hardware_id and bool(own.clock_hz and other.clock_hz)
     )
@@ -416,7 +416,7 @@ def _differences(judged: JudgedResult) -> list[BaselineDifference]:
 
 
 def _both(judged: JudgedResult) -> list[dict[str, JsonValue]]:
-    """The circumstances on which the figures of the baseline and the result depend; empty for a limit."""
+    """The params and circumstances of the baseline and of the result; empty if the baseline is a limit."""
     figure, result = judged.baseline.figure, judged.result
     if figure is None:
         return []
@@ -425,8 +425,8 @@ def _both(judged: JudgedResult) -> list[dict[str, JsonValue]]:
 
 
 def other_work(judged: JudgedResult) -> list[str]:
-    """The differing fields of work or hardware that the spec doesn't allow. A field that one side lacks, such as a
-    param of a newer version, isn't a difference.
+    """The fields of work or hardware that differ although the spec doesn't allow it. A field that one side lacks, such
+    as a param of a newer version, isn't a difference.
     """
     both = _both(judged)
     if not both:

@@ -1,27 +1,27 @@
 """Find changes of level: in results from day to day, or in the runs within a job.
 
-*Results* (`find_changes`). The candidate in a stretch of values is that of E-divisive (Matteson & James 2014, "A
-Nonparametric Approach for Multiple Change Point Analysis of Multivariate Data", Journal of the American Statistical
-Association 109): the split with the largest energy distance between the values before it and the values after it. The
-values after it may end anywhere, so the search also finds a level that lasts for a while and goes back. The candidate
-splits the stretch if Student's test between its sides is significant, and the search continues on each side. At the
-end, the weakest split is removed until each remaining split is significant between its neighbours. Both steps follow
-Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE '23),
-which Apache Otava continues. docs/dev/decisions/0028-*.md says why Dyno has its own code. Values are compared as
-logarithms, so a rate and its inverse change alike. A level has at least `MIN_LEVEL` values, and its median must differ,
-too, so an outlier isn't a change. The variance is pooled over both sides, so a few new values suffice.
+*Results* (`find_changes`). In a stretch of values, the candidate for a change is the split with the largest energy
+distance between the values before it and the values after it, as in E-divisive (Matteson & James 2014, "A Nonparametric
+Approach for Multiple Change Point Analysis of Multivariate Data", Journal of the American Statistical Association 109).
+The values after the split may end anywhere, so the search also finds a level that lasts for a while and then goes back.
+The candidate splits the stretch if Student's test between its sides is significant, and the search continues on each
+side. Finally, the weakest split is removed until each remaining split is significant between its neighbours. Both steps
+follow Hunter (Fleming et al. 2023, "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE
+'23), which Apache Otava continues. docs/dev/decisions/0028-*.md says why Dyno has its own code. Values are compared as
+logarithms, so a rate and its inverse change alike. A level has at least `MIN_LEVEL` values. Medians must differ, too,
+so an outlier isn't a change. The variance is pooled over both sides, so few new values suffice.
 
-*Runs* (`largest_shift`). Dyno fits a step at each place between two runs, and a straight line, by least squares. The
-best fit is the one with the largest ratio of its sum of squares to the residual sum of squares. This ratio is the
+*Runs* (`largest_shift`). By least squares, Dyno fits a step at each place between two runs, and also a straight line.
+The best fit has the largest ratio of its sum of squares to the residual sum of squares. This ratio corresponds to the
 likelihood ratio of a change at an unknown place (Worsley 1979, "On the Likelihood Ratio Test for a Shift in Location of
-Normal Populations", JASA 74). Consecutive runs resemble each other, which looks like a change. So the limits were
+Normal Populations", JASA 74). Consecutive runs resemble each other, which may look like a change. So the limits were
 simulated (60,000 to 200,000 trials) for normal values with the recorded autocorrelation of 0.44. Independent values
 with heavy tails (Student's t, 3 degrees of freedom) exceed SHIFT_LIMITS equally rarely. With an autocorrelation of 0.8,
-levels really wander: one in nine sets of ten runs exceeds these limits.
+values wander more: one in nine sets of ten runs exceeds these limits.
 
 Five runs are weak evidence. Their scatter may be small by chance, and then any difference looks like a change. For
-clocks, the usual scatter is known: the limits of CLOCK_SHIFT_LIMITS include it as two more degrees of freedom. If five
-clocks deviate by 0.5 %, a step of 5 % is detected in 99 % of cases, and a step of 4 % in 94 %.
+clocks, the usual scatter is known, and CLOCK_SHIFT_LIMITS include it as two more degrees of freedom. If five clocks
+deviate by 0.5 %, a step of 5 % is detected in 99 % of cases, and a step of 4 % in 94 %.
 """
 
 import math
@@ -38,18 +38,18 @@ SIGNIFICANCE = 0.0001
 _FIRST_PASS = 0.001  # a split that is weak in a long stretch may be strong between its neighbours
 _WINDOW = 0.00001
 _LEAST_CHANCE = 1e-300  # keeps z finite
-# By number of runs: the ratio that one in a hundred sets without a change exceeds.
+# By number of runs: the ratio that one in a hundred sets of runs without a change exceeds.
 SHIFT_LIMITS = {5: 55.0, 6: 24.0, 7: 14.5, 8: 10.0, 10: 6.3, 15: 3.2, 20: 2.2, 30: 1.3, 50: 0.71}
-# With QUIET_CLOCK: the ratio that one in forty sets of clocks exceeds. Clocks deviate by 1.5 %, the recorded maximum.
+# With QUIET_CLOCK: the ratio that one in forty sets of clocks exceeds if clocks deviate by 1.5 %, the recorded maximum.
 CLOCK_SHIFT_LIMITS = {5: 10.5, 6: 8.2, 7: 6.6, 8: 5.5, 10: 4.0, 15: 2.35, 20: 1.65, 30: 1.0, 50: 0.57}
 QUIET_CLOCK = 2 * 0.005**2  # the sum of squares of a clock that deviates by 0.5 %, for two degrees of freedom
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of level at `index`. `before` and `after`: the numbers of values before `index` and from it on.
+    """A change of level at `index`. `before` and `after`: the numbers of values in the old and the new level.
 
-    `ratio`: the new level's geometric mean divided by that of the old level, with its 95 % interval. `z`: the
+    `ratio`: the geometric mean of the new level divided by that of the old level, with its 95 % interval. `z`: the
     significance of Student's test, as the standard normal deviate of the same probability.
     """
 
@@ -78,8 +78,8 @@ def find_changes(values: Sequence[float]) -> list[Change]:
 
 
 def ratio_of_levels(before: Sequence[float], after: Sequence[float]) -> Change | None:
-    """The change between two given groups of values, such as of two software versions; None for fewer than two values
-    on a side."""
+    """The change between two given groups of values, such as the values of two software versions; None for fewer than
+    two values on a side."""
     if min(len(before), len(after)) < 2:
         return None
     return _change(logs(before), logs(after), len(before))
@@ -110,7 +110,7 @@ def _deviate(difference: float, error: float, degrees: int) -> float:
 
 
 def _strength(before: Any, after: Any) -> float:
-    """z; 0 if the medians differ by less than half of the means' difference, since outliers then moved the means."""
+    """z, but 0 if the medians differ by less than half as much as the means: then outliers moved the means."""
     difference, error, degrees = _difference(before, after)
     if abs(median(after.tolist()) - median(before.tolist())) < abs(difference) / 2:
         return 0.0
@@ -132,8 +132,8 @@ def _levels(series: Any, cuts: Sequence[int]) -> list[tuple[Any, Any]]:
 def _weak_cuts(series: Any) -> list[int]:
     """The candidates that are significant in the stretch that they split, in order.
 
-    A level that goes back differs little from the mean of all later values. So a second test uses only the values up to
-    the candidate's `last`. Its limit is stricter, because `last` was chosen out of many.
+    If the level goes back later, the mean of all later values is near the old level. So a second test uses only the
+    values up to the candidate's `last`. The limit of this test is stricter, because `last` was chosen out of many.
     """
     sums, limit, strict = _distance_sums(series), _z_limit(_FIRST_PASS), _z_limit(_WINDOW)
     cuts, stretches = list[int](), [(0, len(series))]
@@ -150,7 +150,7 @@ def _weak_cuts(series: Any) -> list[int]:
 
 
 def _strong_cuts(series: Any, cuts: Sequence[int]) -> list[int]:
-    """The cuts that remain when the weakest is removed until all are significant between their neighbours."""
+    """Remove the weakest cut until all remaining cuts are significant between their neighbours."""
     kept, limit = list(cuts), _z_limit(SIGNIFICANCE)
     while kept:
         strengths = [_strength(before, after) for before, after in _levels(series, kept)]
@@ -162,7 +162,7 @@ def _strong_cuts(series: Any, cuts: Sequence[int]) -> list[int]:
 
 
 def _distance_sums(series: Any) -> Any:
-    """A matrix. Element [i, j]: the sum of the distances between the first i values and the first j values."""
+    """A matrix whose element [i, j] is the sum of the distances between the first i values and the first j values."""
     import numpy as np
 
     sums = np.zeros((len(series) + 1, len(series) + 1))
@@ -171,15 +171,15 @@ def _distance_sums(series: Any) -> Any:
 
 
 def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
-    """The cut and last in start..end for which start..cut and cut..last have the largest weighted energy distance.
+    """The cut and last in start..end with the largest weighted energy distance between start..cut and cut..last.
 
-    Each side has at least `MIN_LEVEL` values. With n and m values: n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|).
+    A side has at least `MIN_LEVEL` values. The distance is n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|) for n and m.
     """
     import numpy as np
 
     cuts = np.arange(start + MIN_LEVEL, end - MIN_LEVEL + 1)[:, None]
     lasts = np.arange(start + 2 * MIN_LEVEL, end + 1)[None, :]
-    n, m = cuts - start, np.maximum(lasts - cuts, 2)  # sides below MIN_LEVEL are masked at the end
+    n, m = cuts - start, np.maximum(lasts - cuts, 2)  # sides with fewer than MIN_LEVEL values are masked below
 
     def between(a: Any, b: Any, c: Any, d: Any) -> Any:
         return sums[b, d] - sums[a, d] - sums[b, c] + sums[a, c]
@@ -196,9 +196,9 @@ def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
 class Shift(NamedTuple):
     """The best fit of a change: `at` is the run that begins the new level, or None for a slide over all runs.
 
-    `moved`: the distance of the mean from the farther level, as a share of the mean. `rel_half_width`: the half-width
-    of the mean's 95 % interval without the change. `ratio`: the fit's sum of squares, divided by the sum of `usual` and
-    the residual sum of squares.
+    `moved`: the distance of the mean from the farther level, as a share of the mean. `rel_half_width`: the relative
+    half-width of the mean's 95 % interval after the change is removed. `ratio`: the fit's sum of squares, divided by
+    the sum of `usual` and the residual sum of squares.
     """
 
     at: int | None
@@ -210,7 +210,7 @@ class Shift(NamedTuple):
 def largest_shift(values: Sequence[float], limits: dict[int, float], usual: float = 0.0) -> Shift | None:
     """The largest change of level; None if chance may explain it, or with fewer than five values.
 
-    `usual`: an already known sum of squares of such values (logarithms); the limits were simulated with it.
+    `usual`: a sum of squares of such values (logarithms) that is already known; the limits were simulated with it.
     """
     count = len(values)
     if count < min(limits):

@@ -4,12 +4,12 @@ A comparison names every difference, and the differences decide what the ratios 
 
 WEAK_BASELINE. A speed-up depends on the base as much as on the faster result. Well-tuned dense work reaches 60 to 90 %
 of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work reaches
-less on any device, so a small share alone doesn't make a base weak. The base is weak if it used less than 30 % of its
-device's peak, and also less than half of the share that a faster result used of its own device's peak.
+less on any device, so a small fraction of peak alone doesn't make a base weak. The base is weak if its fraction of peak
+is below 30 %, and also below half of the fraction that a faster result reached on its own device.
 
 Results of the same work, done in the same way on equal CPUs at different times, are compared at the clock of the base
-(`dyno.bench.measure.series`). In all other comparisons, clocks are a part of the difference. CLOCK_CHANGED: the clock
-of a result of the same work on equal CPUs or GPUs differs from that of the base by more than 10 %.
+(`dyno.bench.measure.series`). In all other comparisons, clocks are a part of the difference. CLOCK_CHANGED is raised if
+a result of the same work on equal CPUs or GPUs had a clock that differs from the clock of the base by more than 10 %.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -72,7 +72,7 @@ WEAK_SHARE = 0.3
 
 
 def weak_baseline(results: Sequence[Compared], base: int = 0) -> ResultWarning | None:
-    """WEAK_BASELINE. None if the peak of either side is unknown, or if no result is faster than the base."""
+    """WEAK_BASELINE, or None: also None if a fraction of peak is unknown, or if no result is faster than the base."""
     first = results[base]
     winners = [row for row in results if row.ratio is not None and row.ratio.verdict is Comparative.FASTER]
     reached = max((row.peak_fraction for row in winners if row.peak_fraction is not None), default=None)
@@ -108,8 +108,8 @@ def compare(
 ) -> Comparison:
     """Compare `entries` with `entries[base]`, in the requested order.
 
-    `workload`: None if this version doesn't have it. `estimator` computes the ratio of runs that took turns. Without
-    it, results are compared at the clock of the base, if possible.
+    `workload`: None if this version of Dyno doesn't have the workload. `estimator` computes the ratio of runs that took
+    turns. Without an estimator, results are compared at the clock of the base, if possible.
 
     Raises NotComparable and InvalidComparison.
     """
@@ -205,7 +205,7 @@ def _why_no_ratio(first: Metric, other: Metric) -> str:
 
 
 def _interval(metric: Metric, confidence: float) -> statistics.Interval | None:
-    """The metric's own interval if it has this confidence, else Student's. With a target, its own may be wider."""
+    """The metric's own interval if it has this confidence, else Student's interval, which may be narrower."""
     if not metric.by_run or metric.value is None:
         return None
     if confidence == metric.confidence:
@@ -217,7 +217,7 @@ _OTHER_WAYS = ("/framework", "/replicas", "/details/")  # fields, besides params
 
 
 def _same_way(base: ComparisonEntry, other: ComparisonEntry, metric: str, workload: Workload | None) -> bool:
-    """Whether both did the same work in the same way on equal hardware."""
+    """Whether both results are of the same work, done in the same way on equal hardware."""
     hardware = base.result.hardware_id
     if hardware is None or hardware != other.result.hardware_id:
         return False
@@ -228,7 +228,7 @@ def _same_way(base: ComparisonEntry, other: ComparisonEntry, metric: str, worklo
 
 
 class _AtClock(NamedTuple):
-    """A metric at another clock, and the variance that the adjustment adds to its logarithm."""
+    """A metric adjusted to another clock, and the variance that the adjustment adds to its logarithm."""
 
     metric: Metric
     log_variance: float
@@ -252,7 +252,7 @@ def _at_clock_of(
 
 
 def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool) -> series.Elasticity | None:
-    """The elasticity that rests on more jobs. If neither side has one, a value is assumed for a sampled metric."""
+    """The elasticity that was estimated from more jobs. If neither side has one, it is assumed for a sampled metric."""
     repeats = [side.repeat for side in (of_base, metric) if side.repeat and side.repeat.elasticity is not None]
     if not repeats:
         return series.Elasticity(series.assumed_elasticity(base, metric.better)) if is_sampled else None
@@ -284,12 +284,12 @@ def _judged(base: ComparisonEntry, other: ComparisonEntry, measured: Ratio) -> R
 
 
 def without_verdict(found: Ratio, reason: str) -> Ratio:
-    """The ratio without a verdict and without an interval, which would suggest that the ratio is known."""
+    """The ratio without a verdict, and without an interval, because an interval suggests that the ratio is known."""
     return Ratio(verdict=Comparative.INCONCLUSIVE, value=found.value, as_measured=found.as_measured, reason=reason)
 
 
 def _clock_changes(entries: Sequence[ComparisonEntry], base: int, alike: Sequence[bool]) -> list[ResultWarning]:
-    """A warning that names all results whose clocks are far from that of the base."""
+    """A warning that names all results whose clocks differ too much from the clock of the base."""
     to_hz, clocks = (
         series.mean_clock_hz(entries[base].result),
         [series.mean_clock_hz(entry.result) for entry in entries],
@@ -334,7 +334,7 @@ def _compared(
 
 
 def _peak_fraction(result: Result, metric: str) -> float | None:
-    """The fraction of peak of the metric's work. A case has its own fraction; that of a first execution is unknown."""
+    """The fraction of peak of the metric's work. A case has its own fraction, and a first execution has none."""
     if metric.startswith(result_metrics.COLD):
         return None
     table = result.details.get("cases")
@@ -431,7 +431,7 @@ def _departure(control: Ratio | None) -> float:
 def _beyond(
     over: Sequence[float], under: Sequence[float], confidence: float, *, departure: float, without: Collection[int]
 ) -> ratios.RatioEstimate:
-    """The ratio of pairs. The first spec's difference from itself widens the interval."""
+    """The ratio of paired runs. A proven difference of the first spec from itself (`departure`) widens the interval."""
     paired = ratios.paired_ratio(over, under, confidence, without=without)
     value, low, high = paired.interval.value, paired.interval.low, paired.interval.high
     if departure == 1 or low is None or high is None:
@@ -451,9 +451,9 @@ def _against_itself(first: Result, again: Result, how: CompareHow) -> Ratio | No
 
 
 def _spoilt_pairs(first: Result, second: Result) -> frozenset[int]:
-    """The pairs in which other processes disturbed a run. Only the measured load selects them, never the figures.
+    """The pairs in which other processes disturbed a run. They are selected by the measured load, never by figures.
 
-    Empty if at most half of the pairs of either order would remain: then the disturbance is a usual condition.
+    Empty if at most half of the pairs would remain in one of the two orders. Then the disturbance is a usual condition.
     """
     if len(first.runs) != len(second.runs):
         return frozenset()

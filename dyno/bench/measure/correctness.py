@@ -5,39 +5,39 @@ the two sides differ by E r, where E = Y - A B is the error of the product. For 
 expectation of |E r|^2 is the squared Frobenius norm of E (Girard 1989, Hutchinson 1990). So the same test measures the
 relative error |E| / |A B| without computing A B in float64. All arithmetic here is float64.
 
-Tolerance. A value rounded to unit roundoff u errs by 0.42 u (root mean square, relative, over a log-uniform
-significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32 per
-step at random. The steps' errors add like a random walk, so a correct chain has an error of about
-sqrt(k) sqrt((0.42 u)^2 + K u32^2). The tolerance is four times this error, at most a half: an output of zeros errs
-by 1. A wrong operand, an omitted column, or a missing step gives errors from 1/sqrt(n) to 1.
+Tolerance. A value rounded to unit roundoff u errs by 0.42 u (relative root mean square over a log-uniform significand).
+A chain of k products rounds its output k times. For each product, float32 sums over K terms add a random error of at
+most sqrt(K) u32 (u32 is that of float32). The steps' errors add like a random walk, so a correct chain has an error of
+about sqrt(k) sqrt((0.42 u)^2 + K u32^2). The tolerance is four times this error, but at most a half, because an output
+of zeros errs by 1. A wrong operand, an omitted column, or a missing step gives errors from 1/sqrt(n) to 1.
 
 Eigen, and so TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it. Each product then
 errs by 0.85 u, always downwards, and k products err k times as much. If Y is smaller than is usual for operands of this
-size, the error of a single product is relative to the usual size of Y. A sum of few elements may cancel to almost zero,
-but its rounding error remains. The powers of a matrix of less than 16 x 16 return to earlier values and round alike
-each time, so the errors of k steps add up linearly, not as sqrt(k).
+size, the error of a single product is taken relative to the usual size of Y, because a sum of few elements may cancel
+to almost zero while its rounding error remains. The powers of a matrix smaller than 16 x 16 return to earlier values
+and round alike each time, so the errors of k steps add up linearly, not as sqrt(k).
 
 Precision. The observed precision comes only from the error of a single product. A chain's error depends on both the
 precision and the length, so a wrong chain would look like a coarse precision. Float32 sums over very many terms err
 more, especially if a library keeps few partial sums. A single sum, term by term, as a GPU thread computes it, errs
 most. Its partial sums grow as sqrt(j) over j terms, and each has a rounding error of 0.42 u32. So the sum errs by 0.3
 u32 sqrt(K), plus or minus a fifth (simulated for K from a thousand to a million). TensorFlow and JAX on a CPU err by
-1e-6 over a million terms. Up to 0.36 u32 sqrt(K), an error beyond the border to bf16x3 may come from float32.
+1e-6 over a million terms. An error of up to 0.36 u32 sqrt(K) may come from float32, even beyond the border to bf16x3.
 
 Training steps. Dyno compares a timed step with a plain float32 step from the same weights, optimiser and seeds, on the
-same batch. The error of a correct step depends on the model as much as on the precision: some gradients pass rounding
-errors on, others amplify them. So Dyno makes the plain step twice, the second time in the requested precision and with
-a random rounding error added to each weight. The resulting difference in the change of a weight array is the effect of
-rounding. A step may err by four times this effect, and by at least 2 %. One draw of rounding errors doesn't show every
-effect. If a value near zero changes its sign at a ReLU, or if two nearly equal inputs of a max-pooling swap their
-order, a small array moves by up to 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6 seeds). Wrong steps err by 10 % and
-more (docs/dev/decisions/0018-a-step-against-a-plain-step.md).
+same batch. The error of a correct step depends on the model as much as on the precision: some gradients only pass
+rounding errors on, others amplify them. So Dyno makes the plain step twice, the second time in the requested precision
+and with a random rounding error added to each weight. The plain steps then change a weight array differently, and this
+difference is the effect of rounding. A step may err by four times this effect, and by at least 2 %, because one draw of
+rounding errors doesn't have every effect. If a value near zero changes its sign at a ReLU, or if two nearly equal
+inputs of a max-pooling swap their order, a small array changes by up to 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6
+seeds). Wrong steps err by 10 % and more (docs/dev/decisions/0018-a-step-against-a-plain-step.md).
 
-The size of this rounding error is the unit roundoff of the precision. For float32 it is the error of a sum of 65,536
-terms, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries add in different orders.
+The random rounding error has the size of the precision's unit roundoff. For float32 it is the error of a sum of 65,536
+terms, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries add terms in different orders.
 
 An array isn't compared if rounding alone could alter its change by half. Examples are biases in front of a batch
-normalisation, whose gradient is zero except for rounding, and deep networks in bfloat16.
+normalisation, whose gradients are zero except for rounding, and arrays of deep networks in bfloat16.
 """
 
 import math
@@ -58,8 +58,8 @@ UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bf
 _RMS_ROUNDING = 0.42
 _SAFETY = 4.0
 MAX_TOLERANCE = 0.5
-_MIXING = 16  # side; after 20,000 products, sides of 2 to 8 err up to 100 times the random walk, 16 to 64 don't
-_CUT_OFF = (0.6, 1.2)  # times u: truncation errs by 0.85; 0.6 is halfway to the 0.42 of rounding, 1.2 as far above
+_MIXING = 16  # side; 20,000 products err up to 100 times as much as a random walk for sides of 2 to 8, not for 16 to 64
+_CUT_OFF = (0.6, 1.2)  # times u. Truncation errs by 0.85; 0.6 is halfway to rounding's 0.42, 1.2 is equally far above
 _ROWS_COMPARED = 8
 _ROWS = 512  # rows converted to float64 at once, which bounds the extra memory
 
@@ -72,7 +72,7 @@ FINGERPRINTS = {
     "fp8": 3.8e-2,
 }
 _SUMMING = 0.36 * UNIT_ROUNDOFF["float32"]  # times sqrt(K): maximum error of a float32 sum of K terms
-_LEAST_BF16X3 = 0.6 * FINGERPRINTS["bf16x3"]  # bf16x3 products err more than this, for any number of terms
+_LEAST_BF16X3 = 0.6 * FINGERPRINTS["bf16x3"]  # minimum error of bf16x3 products, for any number of terms
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ProductCheck:
 
     For a single product, the denominator is at least |A| |B| / sqrt(K), the norm that random operands give.
 
-    NaN if both product and Y are zero: then neither correctness nor precision is known (`is_known`).
+    `rel_error` is NaN if both product and Y are zero: then neither correctness nor precision is known (`is_known`).
     """
 
     rel_error: float
@@ -114,7 +114,7 @@ def freivalds_chain(
 ) -> ProductCheck:
     """Check y = x q q ... q (`products` times) for square matrices of one shape (n, n).
 
-    `apply_q(v)` gives q v in float64 for v of shape (n, repeats); q must be the multiplied matrix, rounded alike.
+    `apply_q(v)` gives q v in float64 for v of shape (n, repeats); q must be the matrix as the device multiplied it.
     """
     signs = _signs(np.shape(x)[1], repeats, seed)
     image = signs
@@ -125,29 +125,29 @@ def freivalds_chain(
 
 
 def tolerance(dtype: str, *, inner: int, products: int) -> float:
-    """Maximum relative error of `products` correct products over `inner` terms, as derived above. Not capped."""
+    """The maximum relative error after `products` correct matrix products with sums over `inner` terms. Not capped."""
     rounding = _RMS_ROUNDING * UNIT_ROUNDOFF[dtype]
     summing = math.sqrt(inner) * UNIT_ROUNDOFF["float32"]
     return _SAFETY * math.sqrt(products) * math.hypot(rounding, summing)
 
 
 def chain_tolerance(dtype: str, *, inner: int, products: int) -> float:
-    """`tolerance` for a chain of square products; errors of small matrices add up linearly. Not capped."""
+    """Like `tolerance`, for a chain of products of square matrices: errors of small matrices add up linearly."""
     in_step = math.sqrt(products) if inner < _MIXING else 1.0
     return in_step * tolerance(dtype, inner=inner, products=products)
 
 
 def is_checkable(dtype: str, *, inner: int, products: int) -> bool:
-    """Whether the check tells correct from wrong chains; False for long chains whose errors add up linearly."""
+    """Whether the check can separate correct from wrong chains; False for long chains whose errors add up linearly."""
     return inner >= _MIXING or chain_tolerance(dtype, inner=inner, products=products) <= MAX_TOLERANCE
 
 
 def precision_fingerprint(rel_error: float, *, requested: str | None = None, inner: int = 1) -> str | None:
-    """The precision with this error in one product: the nearest of FINGERPRINTS on a logarithmic scale, or None.
+    """The precision that gives this error in one product: the nearest of FINGERPRINTS on a logarithmic scale, or None.
 
-    Borders are geometric means of neighbours. fp8 extends as far above its error as below. float32 has no lower border
-    (exact small integers, float64). tf32 and float16 err alike: the answer is "tf32" unless float16 was `requested`.
-    Sums over `inner` terms raise float32's upper border. None if both float32 and bf16x3 may have this error.
+    Borders are geometric means of neighbours. The range of fp8 extends as far above its error as below. float32 has no
+    lower border (exact small integers, float64). tf32 and float16 err alike: the answer is "tf32" unless float16 was
+    `requested`. Sums over `inner` terms raise float32's upper border. None if float32 and bf16x3 may both err by this.
     """
     if not math.isfinite(rel_error) or precision_unchecked(rel_error, inner=inner):
         return None
@@ -162,7 +162,7 @@ def precision_fingerprint(rel_error: float, *, requested: str | None = None, inn
 
 
 def precision_unchecked(rel_error: float, *, inner: int) -> dict[str, str]:
-    """PRECISION_MISMATCH with a reason, if float32 over `inner` terms and bf16x3 may both err like this; else empty."""
+    """PRECISION_MISMATCH with a reason, if float32 over `inner` terms and bf16x3 may both err by this; else empty."""
     if not _LEAST_BF16X3 <= rel_error < _summing(inner):
         return {}
     why = f"float32 sums over {inner} terms may err as much as bf16x3, so the precision is unknown"
@@ -178,8 +178,8 @@ def allowed_error(
 ) -> float:
     """Maximum error of `check`, a chain of `products` products, if a `single` product ran in the `observed` precision.
 
-    If the single product is as exact as the observed precision, the larger tolerance of both precisions: TF32 instead
-    of float32 is another precision, not a wrong result. Else the tolerance of `check`. At most MAX_TOLERANCE.
+    The larger tolerance of the requested and the observed precision, if the single product is as exact as the latter:
+    TF32 instead of float32 isn't a wrong result. Otherwise the tolerance of `check`. At most MAX_TOLERANCE.
     """
     if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
         return check.tolerance
@@ -189,7 +189,7 @@ def allowed_error(
 
 
 def is_truncated(single: ProductCheck, precision: str) -> bool:
-    """Whether the `single` product's error shows truncation (elements are too small) instead of rounding."""
+    """Whether the `single` product's error is that of truncation (elements are too small), not of rounding."""
     low, high = (times * UNIT_ROUNDOFF.get(precision, 0.0) for times in _CUT_OFF)
     return precision in ("bfloat16", "float16") and low < single.rel_error < high
 
@@ -249,8 +249,8 @@ def _check(expected: Float64, actual: Float64, y: Any, limit: float, usual: floa
 
 
 ALLOWED_ROUNDINGS = 4.0  # times the effect of one rounding of each weight
-MIN_BOUND, MAX_BOUND = 0.02, 0.5  # of the change of an array; a step without gradients errs by 1
-MIN_COMPARED = 0.5  # share of all weights
+MIN_BOUND, MAX_BOUND = 0.02, 0.5  # bounds on the error, as a share of the array's change; without gradients, it is 1
+MIN_COMPARED = 0.5  # the minimum share of weights that can be compared; else the step is unchecked
 _LONG_SUM_ROUNDOFF = 2.0**-16
 
 Arrays = Sequence[NDArray[np.generic]]
@@ -273,9 +273,9 @@ class TrainingStep:
 class Agreement:
     """The agreement of a timed step with the plain step.
 
-    `compared`: the share of weights that can be compared. `array`: the number of the array with the largest error
-    relative to its bound. `rel_error` and `bound` are this array's, relative to its change. `agrees` is None if too few
-    weights can be compared.
+    `compared`: the share of weights that can be compared. `array`: the index of the array with the largest error
+    relative to its bound. `rel_error` and `bound` belong to this array, relative to its change. `agrees` is None if too
+    few weights can be compared or the plain loss isn't finite.
     """
 
     compared: float
@@ -333,7 +333,7 @@ def agreement(
 
 
 def step_incorrect(found: Agreement, array: str | None, looks: int) -> ResultWarning:
-    """RESULT_INCORRECT for a training whose compared steps (`looks`) all disagreed; `found` is the last comparison."""
+    """RESULT_INCORRECT for a training in which all compared steps (`looks`) disagreed. `found`: the last comparison."""
     return warning(
         "RESULT_INCORRECT",
         "A training step differs from a float32 step with the same weights and batch.",

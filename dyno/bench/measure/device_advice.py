@@ -2,14 +2,14 @@
 
 - Results are comparable if workload, timed params, precision and method agree (`dyno.bench.measure.differences`). Only
   the largest group of comparable results is ranked; of equally large groups, the group with the newest result.
-- A ratio is computed as in a comparison, from the runs of two jobs. But clocks aren't adjusted: a device whose clock is
-  low is slow. A price has no error. A device whose ratio has no interval is ranked by its value alone.
-- Work per joule is the mean over the runs. If a run has no energy, the job's value is used, without an interval.
+- A ratio is computed as in a comparison, from the runs of two jobs. But clocks aren't adjusted, since a device with a
+  low clock is slow. A price is exact. A device whose ratio has no interval is ranked by its value alone.
+- Work per joule is the mean over the runs. If a run reports no energy, the job's value is used, without an interval.
 - The time for an amount of work is `fixed_s` + amount x time per unit. `fixed_s` is the sum of a run's phases before
   its first sample: import, device, data, build, compile and first execution. Two devices are equally fast at the amount
   (difference of fixed times) / (difference of times per unit). The amount's interval is Fieller's over the runs of both
-  jobs, with the degrees of freedom of the job with fewer runs. If the times per unit can't be told apart, the amount is
-  unknown.
+  jobs, with the degrees of freedom of the job with fewer runs. If the times per unit don't differ significantly, the
+  amount is unknown.
 """
 
 import math
@@ -39,7 +39,7 @@ _FIXED = ("import_s", "device_s", "data_s", "build_s", "compile_s", "first_execu
 
 @dataclass(frozen=True)
 class DeviceResult:
-    """A device, its chosen result, and its price for an hour, if known."""
+    """A device, its chosen result, and its price for an hour (None: unknown)."""
 
     device: DeviceStatus
     job: Job
@@ -52,7 +52,7 @@ class DeviceResult:
 
 
 def is_rate(metric: Metric) -> bool:
-    """Whether each run has measured this metric and it counts work per second."""
+    """Whether this metric is work per second and was measured in each run."""
     return metric.unit.endswith("/s") and metric.better == "higher" and bool(metric.by_run) and metric.value is not None
 
 
@@ -154,7 +154,7 @@ def _per_joule(result: Result, rate: Metric) -> Metric | None:
 
 
 def _by_energy_of_runs(of_job: float, runs: Sequence[RunSummary]) -> list[float]:
-    """The work per joule of each run, scaled from the job's; empty if a run has no energy."""
+    """The work per joule of each run, scaled from the job's figure; empty if a run has no energy."""
     joules = [result_metrics.joules_per_execution([run]) for run in runs]
     of_all = result_metrics.joules_per_execution(runs) if all(joules) else None
     return [of_job * of_all / run_joules for run_joules in joules if run_joules] if of_all else []
@@ -182,7 +182,7 @@ def _ranking(by: advice.Criterion, metrics: Mapping[str, Metric]) -> advice.Advi
 
 
 def _is_alike(ratio: Ratio) -> bool:
-    """Whether the figures can't be told apart. False without an interval: then the value alone ranks."""
+    """Whether the figures don't differ significantly. False without an interval: devices are then ranked by value."""
     return ratio.low is not None and ratio.verdict is not Comparative.SLOWER
 
 

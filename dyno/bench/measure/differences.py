@@ -24,8 +24,8 @@ from dyno.models.spec import Spec
 from dyno.validation_messages import pointer
 
 _OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
-_TOTALS = ("s", "bytes")  # units of metrics that grow with the work, except times per unit or to an accuracy
-_CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices of the run, in a result's details
+_TOTALS = ("s", "bytes")  # units of metrics that grow with the amount of work; see `_is_total` for exceptions
+_CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices that a run made, in the result's details
 
 
 def _precision_and_method(result: Result | ResultSummary) -> dict[str, Any]:
@@ -105,9 +105,9 @@ class SharedMetrics:
     differing: Mapping[str, Sequence[Any]]  # the fields of different work -> the value of each side
 
     def choose(self, requested: str | None, what: str) -> str:
-        """The metric to compare: `requested`, or the first. `what` names a comparable metric in a message.
+        """The metric to compare: `requested`, or the first comparable one. `what` describes such a metric in a message.
 
-        Raises NotComparable without a comparable metric, InvalidComparison if `requested` isn't comparable.
+        Raises NotComparable if no metric is comparable, and InvalidComparison if `requested` isn't comparable.
         """
         if not self.comparable:
             totals = f"{', '.join(self.totals)} would depend on the amount of work"
@@ -131,7 +131,7 @@ _Metrics = Sequence[Metric] | Sequence[MetricSpec]
 def shared_metrics(
     of_each: Sequence[_Metrics], differing: Sequence[Difference], free: Callable[[str], Collection[str]]
 ) -> SharedMetrics:
-    """The metrics that all sides have; `free(name)` are the params that don't change the amount of a metric's work."""
+    """The metrics that all sides have. `free(name)`: params that don't change the amount of a metric's work."""
     first, *others = ({metric.name: (metric.unit, metric.better) for metric in metrics} for metrics in of_each)
     shared = [name for name, form in first.items() if all(forms.get(name) == form for forms in others)]
     totals = [
@@ -156,7 +156,7 @@ def changes_amount(difference: Difference, free: Collection[str]) -> bool:
 
 
 def changes_work(difference: Difference, free: Collection[str]) -> bool:
-    """Like `changes_amount`, but a difference in the precision or in the method of measurement counts, too."""
+    """Like `changes_amount`, but also true for a difference in the precision or in the method of measurement."""
     if difference.field == "/method_version":
         return True
     if difference.field.startswith("/precision/"):

@@ -3,9 +3,9 @@
 Each check uses only its arguments. `dyno.bench.runner.checks` takes the readings after the samples, and
 `dyno.bench.runner.case_sampling` counts compilations between samples.
 
-SLOW_PATH: did the work run on slower kernels than the device supports? The check uses flags, instructions and settings,
-not timings. The cost of a flag depends on the work, and Dyno doesn't measure it: the warning names the flag, and the
-figure is valid for that path.
+SLOW_PATH: did the work run on a slower kernel although the device supports a faster one? The check uses flags,
+instructions and settings, not timings. Dyno doesn't measure how much time a flag costs, which depends on the work. The
+warning names the flag, and the figure is valid for the slower path.
 """
 
 import math
@@ -21,10 +21,10 @@ from dyno.models.device import Device
 from dyno.models.result import ResultWarning
 from dyno.models.runner_protocol import RunRecord
 
-# After correct work, the drain has nothing to wait for and takes 0.02 to 0.2 ms. A reading lasts about 20 ms.
+# If the clock stopped after all work, the drain takes 0.02 to 0.2 ms. A reading lasts about 20 ms.
 DRAIN_LIMIT = 0.05
 DRAIN_FLOOR_S = 1e-3
-# Added work must take this share of its expected time; the rest allows for noise.
+# Added work must take at least this share of its expected time; the rest allows for noise.
 GROWTH_SHARE = 0.5
 TELLING_SHARE = 0.25  # of a single execution's time; a smaller share is within the noise
 # A training declares three times the FLOP of its forward pass. Its first layer needs no gradient for its inputs, so a
@@ -37,7 +37,7 @@ _NAMED = 5
 class DrainReading:
     """One reading: the clock stopped after `execution_s`, and the device had finished `drain_s` later.
 
-    `idle_s`: how long a drain of an idle device takes; on a busy host, many milliseconds.
+    `idle_s`: the time that a drain of an idle device takes, which is many milliseconds on a busy host.
     """
 
     execution_s: float
@@ -51,7 +51,7 @@ class DrainReading:
 
 @dataclass(frozen=True)
 class WorkGrowth:
-    """The time of the work (`single_s`), and of `times` times this work (`grown_s`).
+    """`single_s`: the time of the work. `grown_s`: the time of `times` times as much work.
 
     `least_s`: the time of the single work at the device's highest possible rate.
     """
@@ -63,12 +63,12 @@ class WorkGrowth:
 
     @property
     def grew(self) -> bool:
-        """Whether the time grew by at least half of what the added work should take."""
+        """Whether the time grew by at least half of the time that the added work should take."""
         return self._added_s >= GROWTH_SHARE * (self.times - 1) * self.single_s
 
     @property
     def telling(self) -> bool:
-        """Whether the added work must be visible even at the highest rate."""
+        """Whether the time of the added work must be visible even at the device's highest rate."""
         single_s = min(self.single_s, self.grown_s)  # less work can't take longer than more
         return self.least_added_s >= TELLING_SHARE * single_s
 
@@ -88,7 +88,7 @@ class WorkGrowth:
 
 
 def async_timing(readings: Sequence[DrainReading]) -> ResultWarning | None:
-    """Raised if the device was still busy after every reading, for more than 1 ms and 5 % of the execution time."""
+    """Raised if, after every reading, the device was still busy for more than 1 ms and 5 % of the execution time."""
     if not readings or not all(reading.late for reading in readings):
         return None
     shortest = min(readings, key=lambda reading: reading.drain_s)
@@ -126,7 +126,7 @@ def unit_mismatch(declared: float, counted: float) -> ResultWarning | None:
 
 
 def steps_mismatch(counted: int, made: int, skipped: int = 0) -> ResultWarning | None:
-    """Raised if the optimiser made more steps than the figure counts, or fewer by more than `skipped`."""
+    """Raised if the optimiser made more steps than the figure counts, or if more than `skipped` steps are missing."""
     if counted - skipped <= made <= counted:
         return None
     message = f"The figure counts {counted} training steps; the optimiser made {made}."
@@ -134,14 +134,14 @@ def steps_mismatch(counted: int, made: int, skipped: int = 0) -> ResultWarning |
 
 
 def compile_in_timing(names: Sequence[str]) -> ResultWarning | None:
-    """`names`: functions traced or compiled between the first sample's start and the last sample's end."""
+    """Raised for `names`: functions traced or compiled between the first sample's start and the last sample's end."""
     if not names:
         return None
     return warning("COMPILE_IN_TIMING", times=len(names), functions=_first_names(names))
 
 
 def retraced(before: Sequence[str], since: Sequence[str]) -> ResultWarning | None:
-    """Raised if the framework traced functions both `before` sampling and `since`."""
+    """Raised if the framework traced a function both before sampling (`before`) and afterwards (`since`)."""
     traced = set(before)
     again = [name for name in since if name in traced]
     if not again:
@@ -200,7 +200,7 @@ _ISA_LEVELS = (
     "AMX",
     "AMX_FP16",
 )
-# The level that adds an instruction, and the dtypes whose products it speeds up; None means all.
+# For each instruction: the level that adds it, and the dtypes whose products it speeds up (None means all dtypes).
 _BRINGS: Mapping[str, tuple[str, frozenset[str] | None]] = {
     "avx": ("AVX", None),
     "avx2": ("AVX2", None),
@@ -222,7 +222,7 @@ _NATIVE: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class _Executed:
-    """The facts of the runs: libraries, flags and dtypes."""
+    """How the work ran: its libraries, flags and dtypes."""
 
     device: Device
     kind: str
@@ -244,7 +244,7 @@ def slow_path(device: Device, params: Any, records: Sequence[RunRecord]) -> Resu
 
 
 def path_unknown(device: Device) -> bool:
-    """Whether the device's instructions are unknown, as on a CPU without ISA flags."""
+    """Whether the device is a CPU whose instructions are unknown."""
     return device.driven_as == "cpu" and not device.isa
 
 
@@ -309,7 +309,7 @@ def _wider(ran: _Executed) -> Iterator[str]:
 
 
 def _unfused(ran: _Executed) -> Iterator[str]:
-    """Keras' rule says whether cuDNN computes a recurrent layer (`dyno.bench.training.recurrent.rnn_kernel`)."""
+    """Recurrent layers that cuDNN doesn't compute, by Keras' rule (`dyno.bench.training.recurrent.rnn_kernel`)."""
     chosen = ran.details.get("rnn_kernel")
     kernel = chosen.get("kernel", "") if isinstance(chosen, dict) else ""
     if ran.kind != "gpu" or not kernel:

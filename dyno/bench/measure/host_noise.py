@@ -2,19 +2,19 @@
 
 Work on the device's own cores is disturbed by other processes, other virtual machines (steal), and work on the sibling
 hyperthreads, which share the cores' pipes and caches. Parallel work waits for its slowest thread, and threads that are
-delayed at the same time wait together. So the bound is the loss of the most disturbed core or thread, not the sum over
-all. Measured with a product on 8 of 16 cores: a process that used 5 % of one core slowed the product down by 0.6 % (±
-1.9 %), and eight processes that used 5 % of a core each by 3.3 % (± 4.2 %). The sum of all waits was 5 % and 39 %, and
-the longest wait of a thread was 5 % both times.
+delayed at the same time delay the work only once. So the bound is the loss of the most disturbed core or thread, not
+the sum of all losses. Measured with a product on 8 of 16 cores: a process that used 5 % of one core slowed the product
+down by 0.6 % (± 1.9 %). Eight processes, each using 5 % of a core, slowed it down by 3.3 % (± 4.2 %). The sum of all
+waits was 5 % and 39 %, and the longest wait of a thread was 5 % in both cases.
 
-Other processes' time counts at most as much as a thread of this process waited for a core (run_delay in
-/proc/self/task/*/schedstat). If the kernel doesn't count waiting, that time counts in full. Waiting alone isn't
-evidence: a framework with more threads than cores waits for itself. The work of a quiet machine (the kernel, Dyno's own
-API, Redis and worker) is the same in every result, so it is subtracted (`BACKGROUND`, `BACKGROUND_PER_CORE`). If an
-interrupt stops a thread, run_delay doesn't grow. So interrupts are counted for each core, like steal.
+The time of other processes enters the bound only up to the longest time that a thread of this process waited for a core
+(run_delay in /proc/self/task/*/schedstat). If the kernel doesn't count waiting, their whole time enters the bound.
+Waiting alone isn't evidence: a framework with more threads than cores waits for itself. The work of a quiet machine
+(the kernel, Dyno's own API, Redis and worker) is the same in every result, so it is subtracted (`BACKGROUND`,
+`BACKGROUND_PER_CORE`). Interrupts don't add to run_delay, so they are counted for each core, like steal.
 
-Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter shows how much of them
-such work took, so each busy core counts with a typical measured loss (docs/dev/decisions/0037).
+Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter reports how much of them
+such work uses, so each busy core is assumed to cause a typical measured loss (docs/dev/decisions/0037).
 """
 
 import math
@@ -32,31 +32,31 @@ from dyno.models.result import CoreShares, Epoch, ResultWarning
 
 PROC = Path("/proc")
 
-BACKGROUND = 0.02  # of one core, on all cores together. Measured on two cores: 0.01 to 0.018
+BACKGROUND = 0.02  # background load summed over all cores, as a share of one core. Measured on two cores: 0.01 to 0.018
 BACKGROUND_PER_CORE = 0.0005  # the kernel's own work. On 16 quiet cores, no tick of 10 ms was counted in 8 s
 # The loss of speed by one other busy core of a small package. Measured on two cores, n = 30: a product on the other
-# core slowed a product and an addition down by 1 %. An addition of 402 MB slowed a product down by 8 to 18 %, and an
-# addition by 43 %. The neighbour's work is unknown, so this is the median of the measured losses. With the mean, 12 %,
-# the core of Dyno's own API would raise the warning.
+# core slowed a product and an addition down by 1 %. An addition of 402 MB on the other core slowed a product down by 8
+# to 18 %, and an addition by 43 %. The other core's work is unknown, so this is the median of the measured losses. With
+# their mean, 12 %, the core that runs Dyno's own API would raise the warning.
 ONE_PACKAGE_CORE = 0.045
 # The loss of speed by all other cores of a large package together. Measured on 16 cores, n = 20: 15 busy cores slowed
-# an addition down by 41 % (± 10) and a product by 25 % (± 9); 7 busy cores by 23 % (± 8) and 15 % (± 7). So each busy
-# core counts with its share of this value. No other number of cores was measured.
+# an addition down by 41 % (± 10) and a product by 25 % (± 9); with 7 busy cores, it was 23 % (± 8) and 15 % (± 7). So
+# each busy core is assumed to cause its share of this loss. No other number of cores was measured.
 WHOLE_PACKAGE = 0.4
-# A loss that spoils a run. The ticks of /proc/stat alone can't reach it in a run of one second on two cores.
+# A larger loss spoils a run. The ticks of /proc/stat alone can't suggest such a loss in a run of 1 s on two cores.
 SPOILING = 0.05
 LOOK_EVERY_S = 0.2  # reading the counters of 31 threads takes 1.5 ms
-_LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %
+_LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core, one tick is 0.5 %
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class CoreUsage:
-    """Seconds so far. `steal_s`, `siblings_s` and `interrupts_s` are by watched core.
+    """Cumulative seconds. `steal_s`, `siblings_s` and `interrupts_s` have a value for each watched core.
 
-    `waited_s`: by thread of this process; None if the kernel doesn't count waiting. `busy_s`: processor seconds of all
-    processes on the watched cores. `own_s`: processor seconds of this process and its children. `package_s`: busy
-    seconds of the package's other cores, whose number is `package_cores`.
+    `waited_s`: for each thread of this process; None if the kernel doesn't count waiting. `busy_s`: processor seconds
+    of all processes on the watched cores. `own_s`: processor seconds of this process and its children. `package_s`:
+    busy seconds of the package's other cores, whose number is `package_cores`.
     """
 
     now_s: float
@@ -71,7 +71,7 @@ class CoreUsage:
 
 
 class HostNoise:
-    """Watches `cores` from its creation on. The process must stay pinned to them, as a runner is.
+    """Watch the load on `cores` from the creation of this object on. The process must stay pinned to these cores.
 
     `package`: also watch the package's other cores, whose work slows work on a CPU.
     """
@@ -91,7 +91,7 @@ class HostNoise:
         self._looks = [self._look()]
 
     def look(self) -> None:
-        """Call it before each sample: then `shares` can separate samples from warm-up, to within LOOK_EVERY_S."""
+        """Read the counters, at most every LOOK_EVERY_S. Call it before each sample, so `shares` can omit warm-up."""
         last = self._looks[-1]
         is_due = last is None or self._clock.now_s() - last.now_s >= LOOK_EVERY_S
         self._looks.append(self._look() if is_due else last)
@@ -147,7 +147,7 @@ def core_shares(before: CoreUsage, after: CoreUsage) -> CoreShares | None:
 
 
 def noisy_neighbour(shares: CoreShares, cores: int, rel_half_width: float | None = None) -> ResultWarning | None:
-    """Raised if others could have moved a figure beyond its `rel_half_width`. `cores`: the number of watched cores."""
+    """Raised if other work could have moved a figure beyond its `rel_half_width`. `cores`: number of watched cores."""
     moved = _moved(shares, cores)
     if moved <= least_effect(rel_half_width):
         return None
@@ -196,10 +196,10 @@ def runs_disturbed(
 
 
 def training_disturbed(epochs: Sequence[Epoch], cores: int) -> ResultWarning | None:
-    """Like `noisy_neighbour`, for the first epoch, or for all further epochs together. `evidence.phase` says which.
+    """Like `noisy_neighbour`, for the first epoch, or for all further epochs together (`evidence.phase`).
 
     A phase shorter than 2 s isn't checked, because /proc/stat counts in ticks. A training is timed once, so its figures
-    have no interval. The limit is that of a figure with a wide interval.
+    have no interval. They are checked with the limit for wide intervals (`EXCUSED`).
     """
     for phase, phase_epochs in (("first epoch", epochs[:1]), ("further epochs", epochs[1:])):
         windows = [(epoch.time_s, epoch.core_shares) for epoch in phase_epochs if epoch.core_shares is not None]
@@ -250,7 +250,7 @@ def _since(before: Mapping[str, float] | None, after: Mapping[str, float] | None
 
 
 def _waited_s(proc: Path) -> dict[str, float] | None:
-    """Seconds in which each thread of this process was ready but not running; None if the kernel doesn't count them."""
+    """Seconds in which each thread of this process was ready but not running; None if the kernel doesn't count this."""
     ran_ns, waited_s = 0, dict[str, float]()
     for file in proc.glob("self/task/*/schedstat"):
         try:
@@ -262,7 +262,7 @@ def _waited_s(proc: Path) -> dict[str, float] | None:
 
 
 def live_children_s(proc: Path, process: str = "self") -> float:
-    """Processor seconds of all living descendants. `Clock.cpu_s` counts the ended children."""
+    """Processor seconds of all living descendants. `Clock.cpu_s` includes the ended children."""
     seconds = 0.0
     for file in proc.glob(f"{process}/task/*/children"):
         for child in read_kernel_file(file).split():

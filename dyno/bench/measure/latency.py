@@ -1,13 +1,13 @@
-"""Measure the latency of single calls: percentiles over calls synchronised one by one, in a closed and in an open loop.
+"""Measure the latency of single calls, each synchronised with the device: percentiles in a closed and an open loop.
 
-Closed: one caller begins its next call when it has read the answer to its previous call. Open: calls arrive at random
-(Poisson) at a given rate, whether or not earlier calls have been answered, and wait for their turn. Latency is measured
-from the time of arrival, not from the start of the call. Otherwise a slow call would hide the wait of the calls behind
-it ("coordinated omission"). Schroeder, Wierman & Harchol-Balter, Open Versus Closed (NSDI 2006).
+In the closed loop, one caller begins its next call when it has read the answer to its previous call. In the open loop,
+calls arrive at random (Poisson) at a given rate, whether or not earlier calls have been answered, and wait for their
+turn. Latency is measured from the time of arrival, not from the start of the call. Otherwise a slow call would hide the
+wait of the calls behind it ("coordinated omission"). Schroeder et al., Open Versus Closed (NSDI 2006).
 
 A percentile's interval comes from order statistics and assumes no distribution. It describes one run. The 99th
-percentile needs 100 calls, so that one call lies beyond it on average. With fewer calls it would be the longest call,
-whose latency grows with the number of calls.
+percentile needs 100 calls, so that one call lies beyond it on average. With fewer calls, the 99th percentile would be
+the longest call, whose latency grows with the number of calls.
 """
 
 import math
@@ -26,12 +26,12 @@ from dyno.models.runner_protocol import CallQuantile
 Execute = Callable[[int], None]  # executes this number of times, then drains the device
 
 MOST_CALLS = 2000  # in each loop; an interval of the 99th percentile needs 368 calls
-MOST_S, LEAST_S = 2.0, 0.2  # of each loop
-OF_SHARE = 0.5  # the part of a run's share of a budget that all loops of the run may take
+MOST_S, LEAST_S = 2.0, 0.2  # seconds of each loop
+OF_SHARE = 0.5  # maximum time of all loops of a run, as a part of the run's share of the budget
 _FIRST_CALLS = 10  # unmeasured calls before the first loop
-_UTILISATION = 0.5  # of the device, at the rate that run 0 chooses
+_UTILISATION = 0.5  # share of the time in which calls use the device, at the rate that run 0 chooses
 _SPIN_S = 0.002  # a sleep overruns by more than this only on a busy host
-RATES = "call_rates_per_s"  # the key among the settings that run 0 tunes
+RATES = "call_rates_per_s"  # the key of the rates in the settings that run 0 tunes
 
 
 class CallClock(Protocol):
@@ -51,14 +51,14 @@ class HostCallClock:
 
 @dataclass(frozen=True)
 class Calls:
-    """Seconds of each call until its end: from its arrival, and from its start. In a closed loop they are equal."""
+    """Seconds to the end of each call: from its arrival, and from its start. In a closed loop, both are equal."""
 
     latencies_s: Sequence[float]
     services_s: Sequence[float]
 
     @property
     def mean_service_s(self) -> float | None:
-        """None without calls."""
+        """None if there were no calls."""
         return math.fsum(self.services_s) / len(self.services_s) if self.services_s else None
 
 
@@ -74,8 +74,8 @@ def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> C
 
 
 def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Calls that arrive in `most_s`, perhaps none. After twice that time, only the first call may still begin: the
-    device can't keep up.
+    """Make the calls that arrive in `most_s`, perhaps none. If a call other than the first would begin after twice that
+    time, the device can't keep up, and the loop ends.
     """
     arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
     began_s = clock.now_s()
@@ -94,7 +94,7 @@ def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, 
 
 
 def _wait_until(time_s: float, clock: CallClock) -> None:
-    """Sleep, then spin: a sleep alone ends 0.05 ms late, and a short call takes no longer."""
+    """Sleep, then spin: a sleep alone ends 0.05 ms late, which is as long as a short call."""
     while (left_s := time_s - clock.now_s()) > 0:
         if left_s > _SPIN_S:
             clock.sleep(left_s - _SPIN_S)
@@ -118,9 +118,9 @@ def measure_calls(
     clock: CallClock,
     report: Callable[[], None],
 ) -> CallReadings:
-    """Run both loops for each case. The first case's readings are also the run's; a run without cases has the case "".
+    """Run both loops for each case. The run has the first case's readings, too; a run without cases has the case "".
 
-    `rate_per_s`: the open loop's arrival rate. None means the rate of an earlier run, else half of the closed loop's.
+    `rate_per_s`: the open loop's arrival rate. None: the rate of an earlier run, else half the rate of the closed loop.
     """
     readings = CallReadings()
     for number, (case, execute) in enumerate(cases.items()):
@@ -159,7 +159,7 @@ def _quantile(calls: Calls, share: float, unknown: str | None) -> CallQuantile:
 
 
 def _unsteady(calls: Calls, rate_per_s: float, most_s: float) -> str | None:
-    """Why the open loop has no percentiles, if so: calls arrive faster than they are served, and the queue grows."""
+    """Why the open loop has no percentiles: no call arrived, or calls arrive faster than they are served. Else None."""
     if calls.mean_service_s is None:
         return f"no call arrived in {most_s:g} s at {rate_per_s:.4g} calls a second"
     served_per_s = 1 / calls.mean_service_s

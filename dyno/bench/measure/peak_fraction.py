@@ -1,4 +1,4 @@
-"""Compute the fraction of peak, for the used part of the device and in the precision that ran."""
+"""Compute the fraction of peak, for the part of the device that the job uses and in the precision that ran."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ _NOT_MEASURED = "the device's peak for this dtype was not measured"
 _UNKNOWN = PeakFigure(value=None, reason=_NOT_MEASURED)
 _INTEGERS = PeakFigure(value=None, unit="OP/s", reason=_NOT_MEASURED)
 
-# The default precision of "float32" work, by device kind, if the device has it: TensorFlow and XLA allow TF32.
+# The default precision of "float32" work by device kind, for devices that have it: TensorFlow and XLA allow TF32.
 FLOAT32_DEFAULTS = {"gpu": "tf32", "tpu": "bfloat16"}
-# Ceilings for unknown peaks, above any device's peak. A CPU's are per core (64 float32 FLOP, 4,096 int8 OP per cycle).
+# Ceilings for unknown peaks, above any device's peak. For CPUs, per core (64 float32 FLOP, 4,096 int8 OP per cycle).
 _ASSUMED_CEILING = {"float32": 1e12}
 _ASSUMED_NARROW_CEILING, _ASSUMED_ELSEWHERE = 2e13, 1e17
 _UNIT = {"bf16x3": "bfloat16"}  # three passes through the bfloat16 unit
@@ -49,7 +49,7 @@ def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]
 
     The fraction is null, with a reason, if the peak is unknown. `device` comes from `device_in_use`.
     """
-    cases = records[0].cases  # the first case has the run's own figures and the dtype it really used
+    cases = records[0].cases  # the first case has the run's own figures and the dtype that the run really used
     return peak_for_dtype(device, cases[0].dtype if cases else getattr(params, "dtype", "float32"), flops, records)
 
 
@@ -96,7 +96,7 @@ def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonVa
 
 
 def ceiling_per_s(device: Device, dtype: str) -> float:
-    """The maximum operations per second for work in `dtype`, whatever precision it really runs in.
+    """The maximum operations per second for work in `dtype`, whatever precision the work really runs in.
 
     Data sheets have no float32 peak for TPUs. Their bfloat16 peak is a bound, as TPUs build float32 from bfloat16.
     """

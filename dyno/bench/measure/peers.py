@@ -3,15 +3,15 @@
 A series has the headline figures of the same work on devices of the same model. Untrusted and disturbed results, and
 results of too few samples, don't belong to it (`shows_level`).
 
-`repeat` uses the peers with the same hardware and software, and contains the next result with a probability of 95 %
-(`dyno.bench.measure.series`). A figure's own interval describes one stretch of time, but the next result will be from
-another. `repeat` is null if it is too wide to be of use, or if the result itself is far from its peers. No bound is
-beyond a data sheet's peak. A measured peak isn't a bound, because it belongs to the clock of one moment.
+`repeat` is an interval that contains the next result with a probability of 95 % (`dyno.bench.measure.series`). It uses
+the peers with the same hardware and software. A figure's own interval describes one stretch of time, but the next
+result will be from another. `repeat` is null if it is too wide to be of use, or if the result itself is far from its
+peers. A data sheet's peak limits the bounds. A measured peak doesn't: it belongs to the clock of one moment.
 
 METRIC_OUT_OF_BAND means that the figure is outside the band of its peers. If clocks are known, earlier figures are
 adjusted to the clock of the new figure. But if that clock is outside the band of the earlier clocks, nothing is
-adjusted: a device that is slow because its clock is low remains slow. With fewer than five peers there is no band. All
-work begins this way, so the code isn't listed as unchecked.
+adjusted: a device that is slow because its clock is low remains slow. With fewer than five peers there is no band.
+Every series begins without peers, so the code isn't listed as unchecked then.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _NOT_READ = "the worker couldn't read earlier results of this work from the stor
 def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
     """The first sampled metric, and its series: the same work on devices of the same model.
 
-    Results of a series also use the same number of CPU cores (a worker may have only some of them), or of units on
+    Results of a series also use the same number of CPU cores (a worker may have only some of the cores), or of units on
     other devices. None for emulated devices, which aren't comparable, or if nothing was sampled.
     """
     metric = series.headline_metric(result)
@@ -79,7 +79,7 @@ def digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-# Codes of conditions that later results may not have, and of too few samples.
+# Codes of disturbances, which later results may not have, and the code of too few samples.
 DISTURBED = frozenset({"NOISY_NEIGHBOUR", "DEVICE_SHARED", "THROTTLED", "CPU_QUOTA", "INSUFFICIENT_SAMPLES"})
 
 
@@ -90,8 +90,8 @@ def shows_level(result: Result) -> bool:
 
 
 def with_history(result: Result, of: ResolvedSpec, peers: Sequence[Peer] | None) -> tuple[Result, Headline | None]:
-    """The result with its band check and its prediction from `peers`, and its figure for later results, or None if they
-    must not use it. `peers`: None if the store wasn't readable.
+    """(result, figure). The result has its band check and its prediction from `peers`, which are None if the store
+    wasn't readable. The figure is for later results; None if they must not use it.
     """
     current = headline(result, of.spec, of.params)
     if current is None:
@@ -118,7 +118,7 @@ def with_prediction(result: Result, own: Peer, peers: Sequence[Peer], sampled: C
 
 
 def _why_stray(of: series.PeerSeries) -> str | None:
-    """Why this result can't predict the next one: it is far from the earlier results. Otherwise None."""
+    """The reason why this result can't predict the next result, if it is far from the earlier results; else None."""
     if not of.is_stray:
         return None
     share = of.own.value / median([job.value for job in of.earlier]) - 1
@@ -130,7 +130,7 @@ def _away(share: float) -> str:
 
 
 def _predicted(result: Result, of: series.PeerSeries, half: float, stray: str | None, metric: Metric) -> Metric:
-    """The metric with its prediction, whose half-width in logarithms is `half`; without one for a stray result."""
+    """The metric with its prediction (`half`: the half-width in logarithms), or for a stray result, with the reason."""
     if not metric.value or metric.value < 0:
         return metric
     if stray:

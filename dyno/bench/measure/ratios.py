@@ -17,7 +17,7 @@ logarithms, so swapping A and B inverts the ratio exactly. The result is the rat
 Jobs that took turns in rounds, like a sweep's points: each round gives one ratio of two jobs' values, so changes of the
 machine from round to round cancel. The order within a round is random, so changes within a round only add scatter. The
 interval is Student's t over the rounds' logarithms, with rounds - 1 degrees of freedom. It covers the differences
-between jobs of the same spec, which the runs of a single job don't show.
+between jobs of the same spec, which don't appear in the runs of a single job.
 """
 
 import bisect
@@ -45,8 +45,8 @@ class Scatter(NamedTuple):
 class RatioEstimate:
     """A ratio of means. `degrees` may be fractional. Without an interval, `degrees` and `smallest_effect` are None.
 
-    `with_more(runs)` is the scatter to expect with `runs` more runs on each side (a multiple of `step`), or more
-    rounds; None if the scatter is unknown.
+    `with_more(runs)` is the scatter to expect with `runs` more runs on each side, or `runs` more rounds; None if the
+    scatter is unknown. `runs` must be a multiple of `step`.
     """
 
     interval: Interval
@@ -70,7 +70,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Sequence[float], log_variance: float = 0.0) -> Self:
-        """Raises ValueError without values."""
+        """Raises ValueError if `values` is empty."""
         if not values:
             raise ValueError("no values")
         mean, count = fmean(values), len(values)
@@ -144,9 +144,9 @@ def fieller(
 def comparative_verdict(interval: Interval, margin: float) -> Comparative:
     """The verdict for the interval of a ratio; above 1 is better.
 
-    SAME if the whole interval is within 1 / (1 + margin) to 1 + margin, a range that treats both sides alike. This rule
-    equals two one-sided tests (Schuirmann 1987), each at half of 1 - confidence. Otherwise FASTER or SLOWER if 1 is
-    outside the interval.
+    SAME if the whole interval is within 1 / (1 + margin) to 1 + margin, a range that treats both sides alike. Otherwise
+    FASTER or SLOWER if 1 is outside the interval. The rule for SAME equals two one-sided tests (Schuirmann 1987), each
+    at half of 1 - confidence.
     """
     if interval.low is None or interval.high is None:
         return Comparative.INCONCLUSIVE
@@ -196,7 +196,7 @@ def _degrees(ratio: float, over: Mean, under: Mean) -> float:
 
 
 def smallest_effect(error: float, degrees: float, t: float) -> float | None:
-    """The smallest relative difference that a test at this confidence finds with probability POWER.
+    """The smallest relative difference that a test at this confidence detects with probability POWER.
 
     `error` is the standard error of the ratio's logarithm, which is the same for a ratio and its inverse. `t` is
     Student's quantile. The result follows from the test's noncentral t distribution. None above a factor of e**10.
@@ -214,9 +214,9 @@ def paired_ratio(
     *,
     without: Collection[int] = (),
 ) -> RatioEstimate:
-    """The ratio of paired runs, in the order of the pairs; every other pair ran in reverse order.
+    """The ratio of paired runs. Values are in the order of the pairs; every other pair ran in reverse order.
 
-    `without`: positions of pairs that don't count. At least one pair of each order must remain.
+    `without`: positions of pairs that are left out. At least one pair of each order must remain.
 
     Raises ValueError for unequal lengths, fewer than two pairs, or a figure that isn't above zero.
     """
@@ -237,7 +237,7 @@ def ratio_over_rounds(
 
 
 def _log_ratios(over: Sequence[float], under: Sequence[float], least: int, needs: str) -> list[float]:
-    """Raises ValueError for fewer than `least` ratios, unequal lengths, or a figure that isn't above zero."""
+    """The logarithms of at least `least` ratios. Raises ValueError for unequal lengths or a figure not above zero."""
     if len(over) != len(under) or len(over) < least:
         raise ValueError(needs)
     if min(*over, *under) <= 0:
@@ -248,7 +248,7 @@ def _log_ratios(over: Sequence[float], under: Sequence[float], least: int, needs
 def _of_groups(groups: Sequence[Sequence[float]], confidence: float, few: str) -> RatioEstimate:
     """The ratio whose logarithm is the mean of the groups' means, with Student's t and the variance within the groups.
 
-    `few`: the reason for no interval if no group has two logarithms.
+    `few`: the reason to give if there is no interval because no group has two logarithms.
     """
     centre, degrees = fmean([fmean(group) for group in groups]), sum(map(len, groups)) - len(groups)
     if degrees == 0:

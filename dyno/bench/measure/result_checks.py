@@ -15,20 +15,20 @@ from pydantic import JsonValue
 from dyno.bench.measure.warnings import warning
 from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training
 
-# Slack for measured peaks: the burst that measures them may run at a lower clock than a later run.
+# Slack for measured peaks: the burst that measures a peak may run at a lower clock than a later run.
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 EPOCHS_LIMIT = 0.05
 _LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
-DIVERGED = 1e9  # a loss this high means divergence, whatever it was before
-# Times the loss before the first step. At first, RMSprop at 1e-2 reached 1.2 times that loss (`shakespeare_lstm`).
+DIVERGED = 1e9  # a loss this high means divergence, whatever the loss was before
+# Times the loss before the first step. In `shakespeare_lstm`, RMSprop at 1e-2 reached 1.2 times that loss at first.
 DOUBLED = 2.0
 START_SLACK = 1.05  # the first batch's loss isn't the mean over all batches
-LEAST_STARTING = 32  # samples in a batch whose loss shows where a training starts
+LEAST_STARTING = 32  # minimum number of samples in a batch whose loss stands for a training's start
 # Below this share of the peak, most of the time goes to starting the work.
 OVERHEAD_FRACTION = 0.02
-# The limit for the share of a training's time that goes to waiting for batches, or to making them on the device's own
-# cores. Equal devices differ by a tenth (METRIC_OUT_OF_BAND's floor), and without a tenth of waiting, a training is at
-# most a ninth faster. TensorFlow's profiler calls a step moderately input-bound from 5 %, and highly from 20 %.
+# The maximum share of a training's time for waiting for batches, or for making them on the device's own cores. Without
+# a tenth of waiting, a training is at most a ninth faster; equal devices differ as much (METRIC_OUT_OF_BAND's floor).
+# TensorFlow's profiler calls a step moderately input-bound from 5 %, and highly input-bound from 20 %.
 INPUT_LIMIT = 0.10
 _EXAMINED, _LEAST_EXAMINED = 65536, 256
 LEAST_TELLING = 16  # values; fewer values, such as labels of two classes or 8-bit values, may agree by chance
@@ -103,8 +103,8 @@ def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
     """Raised if the two clocks differ by more than 1 % of the window and 50 ms.
 
     A step of the wall clock leaves the samples correct. But a paused or migrated machine stops the monotonic clock, and
-    this process can't tell these two cases apart. NTP may slew the clock by 0.05 %, and preemption between the two
-    readings adds milliseconds.
+    this process can't tell these two cases apart. The limits allow for NTP, which may slew the clock by 0.05 %, and for
+    preemption between the two readings, which adds milliseconds.
     """
     skew_s = epoch_s - monotonic_s
     if abs(skew_s) <= max(0.05, 0.01 * monotonic_s):
@@ -113,7 +113,7 @@ def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
 
 
 def loss_nonfinite(loss: float) -> ResultWarning | None:
-    """Raised if the loss of timed steps is NaN or infinite. In the training itself, such a loss fails the job."""
+    """Raised if the loss of timed steps is NaN or infinite. In the full training, such a loss fails the job."""
     if math.isfinite(loss):
         return None
     return warning("LOSS_NONFINITE", "The loss became NaN or infinite in timed steps.", loss=str(loss))
@@ -122,8 +122,8 @@ def loss_nonfinite(loss: float) -> ResultWarning | None:
 def loss_rising(training: Training) -> ResultWarning | None:
     """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
 
-    The first trial's loss rose if the last epoch's loss is above the first epoch's loss, or the second half's mean loss
-    above the first half's. For all trials, `loss_diverged` is checked.
+    The first trial's loss rose if the last epoch's loss is above the first epoch's loss, or if the mean loss of the
+    second half is above that of the first half. For all trials, `loss_diverged` is checked.
     """
     losses = [epoch.loss for epoch in training.epochs]
     last = losses[-1] if len(losses) > 1 else None
@@ -151,7 +151,7 @@ def loss_rising(training: Training) -> ResultWarning | None:
 def epochs_disagree(
     sampled_s: float, epochs: Sequence[Epoch], sampled_cores: float | None = None, next_run: float = 0.0
 ) -> ResultWarning | None:
-    """Raised if an epoch of sampled steps and the trained epochs after the first differ by more than 5 %.
+    """Raised if an epoch of sampled steps and the mean trained epoch, without the first epoch, differ by more than 5 %.
 
     `sampled_s`: the metric `epoch_time`. `sampled_cores`: the number of cores that the process kept busy during the
     samples. `next_run`: the relative half-width of the interval for a further run. The training is such a run, so a
@@ -201,9 +201,9 @@ def loss_diverged(start: float | None, highest: float, last: float | None = None
 
 
 def precision_mismatch(precision: Precision) -> ResultWarning | None:
-    """Raised if the observed precision differs from the requested one, unless it is the framework's default.
+    """Raised if the observed precision differs from the requested one, unless the framework uses it by default.
 
-    Silent without an observed precision.
+    Not raised if no precision was observed.
     """
     alike = {frozenset({"tf32", "float16"})}  # both keep 11 significant bits, so their errors are the same
     pair = frozenset({precision.requested, precision.observed})
@@ -227,7 +227,7 @@ def pow2_only(sizes: Sequence[int]) -> ResultWarning | None:
 
 
 def cache_resident(working_set_bytes: int, last_cache_bytes: int | None) -> ResultWarning | None:
-    """Raised if all data of one execution fits in the last level of cache. Silent if the cache is unknown."""
+    """Raised if all data of one execution fits in the last level of cache, unless the cache is unknown."""
     if last_cache_bytes is None or working_set_bytes > last_cache_bytes:
         return None
     return warning("CACHE_RESIDENT", working_set_bytes=working_set_bytes, last_cache_bytes=last_cache_bytes)
@@ -248,7 +248,7 @@ def width_uneven(widths: Mapping[str, int]) -> ResultWarning | None:
 
 
 def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
-    """Raised if a batch's products should take less than half of `own_s`, a step's fixed cost."""
+    """Raised if a batch's matrix products should take less than half of `own_s`, a step's fixed cost."""
     if products_s >= own_s / 2:
         return None
     return warning("BATCH_SMALL", products_s=products_s, step_overhead_s=own_s)
@@ -268,7 +268,7 @@ def input_bound(wait_share: float, core_share: float | None, pipeline: Mapping[s
 
 
 def overhead_bound(peak: Peak) -> ResultWarning | None:
-    """Raised below 2 % of the peak."""
+    """Raised if the fraction of peak is below 2 %."""
     if peak.fraction is None or peak.fraction >= OVERHEAD_FRACTION:
         return None
     return warning("OVERHEAD_BOUND", fraction=peak.fraction, limit=OVERHEAD_FRACTION)

@@ -68,7 +68,7 @@ COLD = "cold_"  # prefix of the names of rates over the first execution
 def all_metrics(
     specs: Sequence[MetricSpec], records: Sequence[RunRecord], first_set: int | None = None
 ) -> list[Metric]:
-    """All metrics of the workload. Except for trainings, each rate is also given for the first execution.
+    """All metrics of the workload. If no run trains a model, each rate is also given for the first execution.
 
     `first_set`: see `dyno.bench.measure.statistics.mean_interval`.
     """
@@ -225,8 +225,8 @@ _OPERATIONS = ("FLOP/s", "OP/s")
 def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) -> Energy:
     """The energy of a job; null with a reason unless every run reports its energy.
 
-    `rate_unit` is the unit of the throughput ("FLOP/s", "samples/s"). A record's `work` is counted in its numerator.
-    `flops` is per execution.
+    `rate_unit` is the unit of the throughput ("FLOP/s", "samples/s"). A record's `work` is counted in the numerator of
+    this unit. `flops` is the FLOP of one execution.
     """
     windows = [record.summary.sensors for record in records]
     execution_j = joules_per_execution([record.summary for record in records])
@@ -244,8 +244,8 @@ def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) ->
 
 
 def joules_per_execution(runs: Sequence[RunSummary]) -> float | None:
-    """The mean over whole sampling windows: the energy counter also counts between samples. None unless each run
-    reports its energy.
+    """The mean energy of an execution. It is computed over whole sampling windows, because the energy counter also
+    counts between samples. None unless each run reports its energy.
     """
     windows = [meter for run in runs if (meter := run.sensors) and meter.energy_j is not None and meter.energy_s]
     if not windows or len(windows) < len(runs):
@@ -311,7 +311,7 @@ def with_accuracy(result: ResultSummary) -> ResultSummary: ...
 
 
 def with_accuracy(result: Result | ResultSummary) -> Result | ResultSummary:
-    """The result with its accuracy metrics after its other metrics, as far as it has the figures."""
+    """The result with its accuracy metrics after its other metrics, for the accuracy figures that it has."""
     training = result.training
     if training is None or any(metric.name == ACCURACY for metric in result.metrics):
         return result

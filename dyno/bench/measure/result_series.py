@@ -1,10 +1,10 @@
 """Group results into series by spec and device, and find their levels, changes and alarms.
 
 A series has the results of one spec on one device (docs/method.md, "History"). Values of a CPU with a known clock are
-adjusted to one clock (`dyno.bench.measure.series`); all other values stay as they are. If a result's clock is more than
-10 % away, its value isn't adjusted, so a device that is slow because its clock is low remains slow. If the level of the
-clock has changed by more than 10 %, each stretch of time keeps its own clock. `dyno.bench.measure.change_points`
-searches for changes within one software environment. A new environment is compared with the environment before it.
+adjusted to one target clock (`dyno.bench.measure.series`); all other values aren't. If a result's clock is more than
+10 % away from the target, its value isn't adjusted, so a device with a low clock remains slow. If the clock's level
+changed by more than 10 %, values before and after the change have different targets. `dyno.bench.measure.change_points`
+searches for changes within one software environment. A new environment is compared with the previous one.
 """
 
 import math
@@ -43,8 +43,8 @@ from dyno.models.history import (
 from dyno.models.job import Job
 from dyno.models.result import Metric, ResultSummary, Verdict
 
-# This gives 0.06 to 0.25 false alarms a year if results deviate by 4 % with the recorded autocorrelation (0.44), and
-# about 4 if the autocorrelation is 0.8: docs/results/history.md
+# This limit gives 0.06 to 0.25 false alarms a year if results deviate by 4 % with the recorded autocorrelation (0.44),
+# and about 4 if the autocorrelation is 0.8: docs/results/history.md
 ALARM_Z = 6.0
 ALARM_RATIO = 0.05
 LEVEL_POINTS = 10  # the number of values in the present level, and on each side of a new context
@@ -78,7 +78,7 @@ class SeriesEntry:
 def history_of(
     results: Iterable[tuple[Job, ResultSummary]], metric: str | None, workloads: Mapping[str, Workload]
 ) -> list[ResultSeries]:
-    """The series of the results, still without changes; the series with the newest result comes first.
+    """Group the results into series; the series with the newest result comes first. `with_changes` adds their changes.
 
     `metric`: None means each result's headline metric. Jobs that ran two specs in turns are left out.
     """
@@ -95,7 +95,7 @@ def history_of(
 
 
 def _metric(summary: ResultSummary, name: str | None) -> Metric | None:
-    """The metric `name`, else the first metric with a figure for each run; None if it has no value."""
+    """The metric `name`, or if `name` is None, the first metric with a figure for each run. None without a value."""
     metrics = (metric for metric in summary.metrics if (metric.name == name if name else metric.by_run))
     chosen = next(metrics, None)
     return chosen if chosen is not None and chosen.value is not None else None
@@ -137,9 +137,9 @@ def _series(key: tuple[Any, ...], results: Sequence[SeriesEntry]) -> ResultSerie
 
 
 def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[float | None]]:
-    """The newest clock to which values are adjusted, and the adjusted values.
+    """The target clock of the newest values, and the adjusted values.
 
-    A value is None for a result that isn't counted, or whose clock is unknown or more than 10 % away.
+    A value is None for a result that isn't counted, or whose clock is unknown or more than 10 % away from the target.
     """
     usable = [entry.counted and is_adjustable(entry.summary.device) for entry in results]
     repeats = [entry.metric.repeat for entry, is_usable in zip(results, usable, strict=True) if is_usable]
@@ -159,7 +159,7 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
 
 
 def _clock_hz(entry: SeriesEntry) -> float | None:
-    """The clock of `repeat`, else of the runs: a first job of one run has no `repeat`, and a GPU's has no clock."""
+    """The clock in `repeat`, else of the runs: a first job of one run has no `repeat`, and on a GPU it has no clock."""
     return (entry.metric.repeat and entry.metric.repeat.clock_hz) or mean_clock_hz(entry.summary)
 
 
@@ -265,7 +265,7 @@ def _class(series: ResultSeries) -> tuple[Any, ...]:
 
 
 def _present_level(series: ResultSeries) -> float | None:
-    """The median of the last counted values, not adjusted: a device whose clock is low is slow."""
+    """The median of the last counted values, not adjusted: a device with a low clock is a slow device."""
     counted = [point.value for point in series.points if point.counted]
     return median(counted[-LEVEL_POINTS:]) if counted else None
 
@@ -336,7 +336,7 @@ def alarms_of(series: ResultSeries, records: Mapping[str, AlarmRecord]) -> list[
 def _recorded_job(
     change: HistoryChange, counted: Sequence[HistoryPoint], records: Mapping[str, AlarmRecord]
 ) -> str | None:
-    """The job under which this alarm is recorded: the change's job, else a job too near for another change."""
+    """The job under which this alarm is recorded: the change's job, or a job too near to be another change."""
     positions = {point.job: position for position, point in enumerate(counted)}
     at = positions[change.job]
     near = [job for job in records if job in positions and abs(positions[job] - at) < MIN_LEVEL]

@@ -1,21 +1,21 @@
 """Sample one run: clocks, executions per sample, warm-up detection and the run's summary.
 
-The sampler detects warm-up in two steps. Gradual warm-up: after each sample, it compares the last two windows of five
-samples. The windows agree if Mann & Whitney's U doesn't separate them (two-sided 5.6 %), or if their medians differ by
-at most the target, or 2 % if the target is looser (`steady_rel_ci`). Plateaus: from these windows on, Pettitt's test
-searches the first samples (20, or as many as the rule requires) for a change point. Samples before agreeing windows and
-before a change point are warm-up and are kept separately.
+The sampler detects warm-up in two steps. First, gradual warm-up: after each sample, it compares the last two windows of
+five samples. The windows agree if Mann & Whitney's U doesn't separate them (two-sided 5.6 %), or if their medians
+differ by at most `steady_rel_ci` (the target, but at most 2 %). Second, plateaus: from these windows on, Pettitt's test
+searches the first samples (20, or fewer if the rule requires fewer) for a change point. Samples before the agreeing
+windows, or before a change point, are warm-up and are kept separately.
 
 Once the target is met, a sharper test searches all samples again, because many samples reveal changes that windows of
 five can't separate from noise. Up to three times, samples before such a change also become warm-up and sampling
-continues. If a change of more than the target then remains, the samples stay, and the run reports no steady state.
+continues. If the samples then still change by more than the target, they are kept, and the run reports no steady state.
 
-With a share of a budget, the windows alone decide. If they don't agree before the time of the share is over, the last
-ten samples are used. If fewer than ten fit in, `dyno.bench.measure.stability` checks all runs together.
+If the run has a share of a budget, only the windows are compared. If they don't agree before the share's time is over,
+the last ten samples are used. For fewer than ten samples, `dyno.bench.measure.stability` checks all runs together.
 
-All tests use the order of samples, not their spread, so a noisy run may still be steady. A coefficient of variation
-(Georges et al. 2007, 3.2.2) can't tell noise from warm-up. Change points replace the manual inspection of plots in
-Kalibera & Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
+All tests compare ranks or medians of samples, not their spread, so a noisy run may still be steady. A coefficient of
+variation (Georges et al. 2007, 3.2.2) can't separate noise from warm-up. Change points replace the manual inspection of
+plots in Kalibera & Jones (2013), section 4. Barrett et al. (2017) also detect warm-up by change points.
 
 `Clock` is a protocol, so that tests can supply the time.
 """
@@ -37,7 +37,7 @@ class Clock(Protocol):
         """Monotonic seconds from an arbitrary zero: for durations."""
 
     def epoch_s(self) -> float:
-        """Wall clock, seconds since 1970. It may jump, so compare only its differences with those of `now_s`."""
+        """Wall clock, seconds since 1970. It may jump, so use its differences only to check those of `now_s`."""
 
     def cpu_s(self) -> tuple[float, float]:
         """(user, system) processor seconds of this process so far, over all its threads and its ended children.
@@ -77,7 +77,7 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class TimedSample:
-    """A number of executions between two clock readings."""
+    """A number of executions between two readings of the clocks."""
 
     start: ClockReading
     end: ClockReading
@@ -104,21 +104,21 @@ PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
 # These remove a third to two thirds of the error that a gradual warm-up leaves in a value (docs/results/coverage.md).
 LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
-MOST_RESETS = 2  # restarts with longer samples after a run's share is over
-# One in a thousand, so five runs of a steady job raise a false alarm once in two hundred jobs.
+MOST_RESETS = 2  # maximum restarts with longer samples once the run's share of the budget is used up
+# One in a thousand: on average, one in 200 jobs of five steady runs has a false alarm.
 DRIFT_P = 0.001
-MAX_GROWTH = 10  # factor for the executions per sample in one step: a first reading may be a thousand times too slow
+MAX_GROWTH = 10  # times the executions per sample, in one step: a first reading may be a thousand times too slow
 PREDICTING_SHARE = 0.05  # of the minimum length; a reading of at least this length predicts the executions per sample
 MAX_EXECUTIONS = 10**9  # a bound for empty work, which never fills a sample
-MARGIN = 1.1  # a reading aims above the minimum length, so that the fastest samples reach it too
+MARGIN = 1.1  # times the minimum length: the intended length, so that even the fastest samples reach the minimum
 
 
 @dataclass(frozen=True)
 class SamplingResult:
     """The result of `sample`. `warmup` and `samples` are seconds per execution in the order they were taken.
 
-    `sample_cpu_s` holds (user, system) processor seconds of each whole sample. The window runs from the first sample's
-    start to the last sample's end; `epoch_s` is its length by the wall clock, for CLOCK_SKEW.
+    `sample_cpu_s` holds (user, system) processor seconds of each whole sample. `wall_s` is the time from the first
+    sample's start to the last sample's end, and `epoch_s` is the same time by the wall clock, for CLOCK_SKEW.
     """
 
     warmup: list[float]
@@ -182,8 +182,8 @@ class _Sampler:
         self._taken.append(reading)
 
     def _longer(self, reading: TimedSample) -> int:
-        """The number of executions for `min_sample_s`: at least one more than now, and at most ten times as many unless
-        the reading is long enough to predict the number.
+        """The number of executions that should take `min_sample_s`. It is at least one more than now, and at most ten
+        times as many, unless the reading is long enough to predict the number.
         """
         limit = predicted = reading.executions * MAX_GROWTH
         if reading.duration_s > 0:
@@ -214,7 +214,7 @@ class _Sampler:
         return False
 
     def _warm_up_within_share(self) -> bool:
-        """Like `_warm_up`, until the share is over at the latest. Also True if too few samples fit in to decide."""
+        """Like `_warm_up`, within the run's share of the budget. Also True with too few samples for a decision."""
         resets = 0
         while not (agree := self._windows_agree()):
             if self._share_is_over():
@@ -229,7 +229,7 @@ class _Sampler:
         return agree or surplus < 0
 
     def _cut_late_warm_up(self) -> bool:
-        """Separate late warm-up. False if there is no late warm-up, or too little time for as many samples again."""
+        """Separate late warm-up. False without late warm-up, or with too little time to take as many samples again."""
         change = self._change(LATE_P, LATE_SHARE) if self._elapsed_s() < self._rule.max_s / 2 else None
         if change is None:
             return False
@@ -281,7 +281,7 @@ class _Sampler:
         return "budget" if self._share_is_over() else None
 
     def _share_is_over(self) -> bool:
-        """Whether the time is over and the run has the least number of samples."""
+        """Whether the share's time is over and the run has the required minimum of samples."""
         required = least_samples(median([reading.duration_s for reading in self._taken]))
         return self._elapsed_s() >= self._rule.max_s and len(self._taken) >= required
 
@@ -290,7 +290,7 @@ class _Sampler:
         return width is not None and width <= self._rule.target_rel_ci and self._change(DRIFT_P) is None
 
     def _change(self, significance: float, share: float = 1.0) -> int | None:
-        """The number of the first sample after a change of more than this share of `steady_rel_ci`, or None."""
+        """The index of the first sample after a change of more than `share` times `steady_rel_ci`, or None."""
         times = self._times()
         change = change_point(times, significance)
         return change if change is not None and self._shifted(times[:change], times[change:], share) else None
@@ -308,7 +308,7 @@ class _Sampler:
             return rule.max_samples
         sample_s = max(self._window_s() / count, 1e-9)
         width = median_interval(self._times()).rel_half_width or 0.0
-        wider = min(width / rule.target_rel_ci, rule.max_samples)  # bounded, for tiny targets
+        wider = min(width / rule.target_rel_ci, rule.max_samples)  # bounded, because targets may be tiny
         for_target = math.ceil(count * wider**2)
         for_time = math.ceil(rule.min_s / sample_s)
         limit = min(rule.max_samples, count + math.ceil(max(0.0, rule.max_s - self._elapsed_s()) / sample_s))
@@ -343,7 +343,7 @@ class _Sampler:
             stopped_because=reason,
             sample_cpu_s=[
                 (round(r.end.user_s - r.start.user_s, 9), round(r.end.system_s - r.start.system_s, 9))
-                for r in self._taken  # the kernel counts µs; more digits are rounding errors and a fifth of the record
+                for r in self._taken  # the kernel counts µs; further digits are rounding errors, a fifth of the record
             ],
             warmup_s=first.now_s - self._begin_s,
             wall_s=last.now_s - first.now_s,

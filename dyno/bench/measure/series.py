@@ -4,34 +4,34 @@
 Figures are compared as logarithms, so a rate and its inverse agree, and no bound is below zero.
 
 *Scatter.* A result has two sources of variance, as in ISO 5725-2: between the runs of one job (repeatability), and
-between jobs. A one-way random-effects model gives the variance between jobs: that of the jobs' values minus the part
-from repeatability (7.4). One result's variance is a weighted mean of the measured variance and an allowance that weighs
-as much as `ALLOWANCE_JOBS` jobs. The allowance makes the interval of a single job t s sqrt(1 + 1/n), which contains one
-further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, t s sqrt(2/n) would contain the
-mean of n further runs; the rest allows for changes between jobs. Degrees of freedom are Satterthwaite's.
+between jobs. A one-way random-effects model gives the variance between jobs: the variance of the jobs' values, minus
+the part from repeatability (7.4). One result's variance is a weighted mean of the measured variance and of an allowance
+with the weight of `ALLOWANCE_JOBS` jobs. The allowance makes a single job's half-width t s sqrt(1 + 1/n): such an
+interval contains one further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, t s sqrt(2/n)
+would contain the mean of n further runs; the rest allows for changes between jobs.
 
 *Strays.* One outlier must not make the interval useless: a single result that was off by a factor of 20 gave an
 interval from 1e-6 to 1e6 times the value. A job that is further than STRAY from the median of all jobs is left out,
-unless more than one job in ten is that far away (`counting`). The deviation of a job's runs is bounded (`WILD`).
+unless more than one job in ten is that far away (`counting`). The deviation of a job's runs is limited (`WILD`).
 
 *The clock* is a covariate: it explains a part of the scatter. A rate is proportional to clock^elasticity. The
 elasticity is 1 if arithmetic bounds the work, and less if memory, input or the framework does. On a host whose clock
 wandered from 3.56 to 4.02 GHz between six jobs, `matmul` varied by 3.7 %, and by 1.0 % after an adjustment with an
-elasticity of 0.89. `mnist_cnn`'s time per sample varied by 2.1 %, and by 1.0 % with -0.42. The elasticity of a series
-is the slope of its log figures over its log clocks, by ridge regression towards an assumed value (Hoerl & Kennard 1970,
-Technometrics 12). The assumed value weighs as much as `ASSUMED_JOBS` jobs whose clocks deviate by `ASSUMED_DEVIATION`.
-So jobs whose clocks hardly differ hardly change the assumed value, and their figures are hardly adjusted either. Errors
-of measured clocks flatten the slope, so adjustments are too small rather than too large.
+elasticity of 0.89. `mnist_cnn`'s time per sample varied by 2.1 %, and by 1.0 % after an adjustment with -0.42. The
+elasticity of a series is the slope of its log figures over its log clocks, by ridge regression towards an assumed value
+(Hoerl & Kennard 1970, Technometrics 12). The assumed value weighs as much as `ASSUMED_JOBS` jobs whose clocks deviate
+by `ASSUMED_DEVIATION`. So jobs whose clocks hardly differ hardly change the assumed value, and their figures are hardly
+adjusted either. Errors of measured clocks flatten the slope, so adjustments are too small rather than too large.
 
-Only figures of the same work on equal CPUs are adjusted. Other work may change the clock: a GPU under a power limit
-lowers its clock for some work, so the clock is a part of the figure. A TPU's clock is a part of the figure, too, since
-no sensor reports it. The clocks of two results may differ by at most LARGEST_CHANGE. Clocks of a shared host wandered
-by 9 to 13 % within an hour, and equal devices differ by 8 %. A larger step has its own cause, such as heat, a power
-limit or a governor: the device is really slower. An adjustment would hide this, so Dyno raises CLOCK_CHANGED instead.
+Only figures of the same work on equal CPUs are adjusted. On other devices, the work may change the clock: a GPU under a
+power limit lowers its clock for some work, so the clock is a part of the figure. A TPU's clock is a part of the figure,
+too, since no sensor reports it. The clocks of two results may differ by at most LARGEST_CHANGE. Clocks of a shared host
+wandered by 9 to 13 % within an hour, and equal devices differ by 8 %. A larger step has its own cause, such as heat, a
+power limit or a governor: the device is really slower. An adjustment would hide this, so Dyno raises CLOCK_CHANGED.
 
-*Intervals.* The difference of the next result (`PeerSeries.half_width`) from the last has twice the variance of one
-result (the reproducibility limit of ISO 5725-6, 4.1), which includes the variance of the clocks. An interval around the
-mean of all jobs would be narrower, but jobs of one hour resemble each other. The ratio of two results
+*Intervals.* The difference between the next result and the last one (`PeerSeries.half_width`) has twice the variance of
+one result (the reproducibility limit of ISO 5725-6, 4.1). This variance includes that of the clocks. An interval around
+the mean of all jobs would be narrower, but jobs of one hour resemble each other. The ratio of two results
 (`ratio_interval`) has the sum of their variances. The band for results of equal devices (`robust_band`) uses the median
 and the median absolute deviation instead, so a few bad results or a second mode don't widen it.
 """
@@ -50,19 +50,19 @@ from dyno.models.result import BasedOn, Metric, Peer, Repeat, Result, ResultSumm
 # With two, the interval contains 90 % of the next results even if jobs differ far more than runs (tests).
 ALLOWANCE_JOBS = 2
 STRAY = 0.5  # twice USEFUL, so that workloads whose jobs deviate by 10 % keep all their jobs
-MODE = 0.1  # more than this share of the jobs, and more than one job, form a second mode
+MODE = 0.1  # strays are a second mode if they are more than this share of the jobs, and more than one
 WILD = 3.0
-USEFUL = 0.25  # the largest half-width of a prediction: users look for changes of 5 to 20 %
+USEFUL = 0.25  # the largest half-width of a prediction: users search for changes of 5 to 20 %
 
-COMPUTE_BOUND = 0.3  # from this fraction of peak on, work counts as bound by arithmetic (see WEAK_BASELINE)
+COMPUTE_BOUND = 0.3  # from this fraction of peak on, arithmetic is assumed to bound the work (see WEAK_BASELINE)
 ASSUMED = 1.0
 ASSUMED_ELSEWHERE = 0.5
 ASSUMED_JOBS = 4
 ASSUMED_DEVIATION = 0.01
-ASSUMED_ERROR = 0.3  # standard deviation: elasticities are between 0 and 1, and uniform ones deviate by 0.29
+ASSUMED_ERROR = 0.3  # a standard deviation: values spread evenly from 0 to 1 deviate by 0.29
 LARGEST_CHANGE = 0.1
 CLOCK_ERROR = 0.01  # of one run's clock: in recorded jobs, clocks deviated by 0.4 to 1.5 % from run to run
-CLOCK_DEVIATION = 0.02  # assumed from job to job, until a series has enough jobs; recorded: 1.2 to 2.7 %
+CLOCK_DEVIATION = 0.02  # from job to job, assumed until a series has enough jobs; recorded: 1.2 to 2.7 %
 CLOCK_JOBS = 2
 _ASSUMED_SQUARES = ASSUMED_JOBS * ASSUMED_DEVIATION**2
 
@@ -103,7 +103,7 @@ def assumed_elasticity(result: Result, better: str | None) -> float:
 
 
 def elasticity(jobs: Sequence[Peer], assumed: float) -> Elasticity:
-    """The elasticity of a series, with the sign of `assumed`. All jobs have clocks."""
+    """The elasticity of a series, with the sign of `assumed`. All jobs must have clocks."""
     clocks, figures = (
         statistics.centred(statistics.logs(values))
         for values in ([job.clock_hz or 0.0 for job in jobs], [job.value for job in jobs])
@@ -156,10 +156,10 @@ class Adjustment(NamedTuple):
 def adjustment(
     from_hz: float | None, to_hz: float | None, runs: tuple[int, int], by: Elasticity, device: Mapping[str, Any]
 ) -> Adjustment | None:
-    """None if a clock is unknown, a part of the figure, or too far from the other clock. `runs`: runs of each result.
+    """None if a clock is unknown or part of the figure, or if the clocks differ too much. `runs`: runs of each result.
 
-    The variance is the sum of the elasticity's variance times the square of the clocks' logarithmic ratio, and the
-    clocks' variance times the square of the elasticity.
+    The variance is log(to / from)² times the variance of the elasticity, plus elasticity² times the variance of the
+    clocks.
     """
     if not from_hz or not to_hz or has_changed(from_hz, to_hz) or not is_adjustable(device):
         return None
@@ -169,7 +169,7 @@ def adjustment(
 
 
 def clock_changed(changed: Sequence[tuple[str, float]], base: str, base_hz: float) -> ResultWarning:
-    """`changed`: the names and clocks of the results whose clocks are far from that of `base`."""
+    """CLOCK_CHANGED. `changed`: names and clocks of the results whose clocks are far from the clock of `base`."""
     ran = ", ".join(f"{name} ran at {hz / 1e9:.2f} GHz" for name, hz in changed)
     return warning(
         "CLOCK_CHANGED",
@@ -186,11 +186,11 @@ def same_conditions(own: Peer, peer: Peer) -> bool:
 
 
 def counting(jobs: Sequence[Peer], clock_hz: float | None = None, slope: float = 0.0) -> list[Peer]:
-    """The jobs from which to estimate how much jobs differ, by their values at the clock `clock_hz`.
+    """The jobs that are used to estimate how much jobs differ, chosen by their values at the clock `clock_hz`.
 
-    A job that is further than STRAY from the median of all jobs had another condition and is left out. If two jobs are
-    too far apart, both are left out. But if several jobs, more than MODE of all, are that far away, they are a second
-    mode, and all jobs are used.
+    A job that is further than STRAY from the median of all jobs had another condition and is left out. If there are two
+    jobs and they are too far apart, both are left out. But if several jobs, more than MODE of all, are that far away,
+    they are a second mode, and all jobs are used.
     """
     logs = _logs_at_clock(jobs, clock_hz, slope)
     near = [job for job, log in zip(jobs, logs, strict=True) if abs(log - median(logs)) <= math.log1p(STRAY)]
@@ -223,7 +223,7 @@ class PeerSeries:
 
     @classmethod
     def of(cls, result: Result, own: Peer, peers: Sequence[Peer]) -> Self:
-        """The series of `own`, the headline figure of `result`, among the `peers` of the same conditions.
+        """The series of `own`, the headline figure of `result`, and of the `peers` with the same conditions.
 
         The clock is used unless it is unknown or a part of the figure.
         """
@@ -263,8 +263,8 @@ class PeerSeries:
         """The half-width of the next result's interval, in logarithms; None if the scatter can't be estimated.
 
         The next result has another clock, so the interval includes the clocks' variance, times the square of the
-        elasticity. Without it, the interval contained 79 % of 38 recorded next values (unadjusted). The assumed
-        CLOCK_DEVIATION has the weight of CLOCK_JOBS jobs.
+        elasticity. Without this variance, the interval contained 79 % of 38 recorded next values, which weren't
+        adjusted. The assumed CLOCK_DEVIATION has the weight of CLOCK_JOBS jobs.
         """
         scatter = self.scatter()
         if scatter is None:
@@ -282,8 +282,8 @@ class PeerSeries:
 def _repeatability(jobs: Sequence[Peer]) -> tuple[float, int]:
     """The variance between the runs of one job, and its degrees of freedom; zero degrees if unknown.
 
-    The variance is pooled over the jobs, but at least that of the first job: if its runs scatter more, its value is
-    less certain. The deviation of a job is limited to WILD times that of the median job.
+    The variance is pooled over the jobs, but at least the variance of the first job: if its runs scatter more, its
+    value is less certain. The deviation of a job is limited to WILD times the deviation of the median job.
     """
     pairs = [(job.runs - 1, job.scatter**2) for job in jobs if job.scatter is not None and job.runs > 1]
     degrees = sum(count for count, _ in pairs)
@@ -315,7 +315,7 @@ def around(centre: float, half: float) -> Band:
 def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
     """The prediction around a job's `value`, from the `figures` of its runs alone. None for a single run.
 
-    On recorded series, it contained the next mean of five runs in 92 % of cases; the figure's own interval did in 65 %.
+    On recorded series, it contained the next mean of five runs in 92 % of cases; the figure's own interval, in 65 %.
     """
     count = len(figures)
     if count < 2:
@@ -332,7 +332,7 @@ def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
 def usable(repeat: Repeat | None) -> dict[str, Any]:
     """The prediction as fields of a metric: null with a reason if it is too wide to be of use.
 
-    Too wide means more than USEFUL to a side.
+    Too wide means more than USEFUL on one side.
     """
     if repeat is None or repeat.high <= (1 + USEFUL) ** 2 * repeat.low:
         return {"repeat": repeat, "repeat_reason": None}
@@ -342,12 +342,12 @@ def usable(repeat: Repeat | None) -> dict[str, Any]:
 
 
 def robust_band(values: Sequence[float]) -> Band:
-    """The band around the median of positive `values` that contains a further one with probability BAND_CONFIDENCE.
+    """The band around the median of positive `values` that contains a further value with probability BAND_CONFIDENCE.
 
     Its half-width is the scatter times Student's t, times a factor for the median's own error. The degrees of freedom
     are 37 % of the number of results, the efficiency of the median absolute deviation (`statistics.robust_half_width`).
-    With a fixed multiple, such as the 3.5 of Iglewicz & Hoaglin (1993), the band of five values would contain only
-    seven of eight further normal values. The band is at least BAND_FLOOR wide on either side.
+    With a fixed multiple of that deviation, such as the 3.5 of Iglewicz & Hoaglin (1993), the band of five values would
+    contain only seven of eight further normal values. The band is at least BAND_FLOOR wide on either side.
 
     Raises ValueError for fewer than MIN_PEERS values.
     """
@@ -359,10 +359,10 @@ def robust_band(values: Sequence[float]) -> Band:
 
 
 def ratio_interval(ratio: float, scatters: Sequence[ResultScatter], log_variance: float) -> Band:
-    """The 95 % interval of a ratio of results. The variance of its logarithm is the sum of theirs and `log_variance`.
+    """The 95 % interval of a ratio of results. Its logarithm has the sum of the results' variances and `log_variance`.
 
-    It is Student's t with Welch's and Satterthwaite's degrees of freedom, but at most those of one result, because all
-    results use the same earlier jobs.
+    It is Student's t with Welch's and Satterthwaite's degrees of freedom, but at most the larger of the results'
+    degrees, because all results use the same earlier jobs.
     """
     variances, degrees = [of.variance for of in scatters], [of.degrees for of in scatters]
     fitted = statistics.satterthwaite(variances, degrees, known=log_variance)

@@ -3,23 +3,22 @@
 MULTIMODAL: do the runs fall into two groups far apart? The check splits the medians where the scatter between the
 groups is the largest multiple of the scatter within them. This multiple corresponds to the likelihood ratio of two
 normal groups of one width against a single group (Engelman & Hartigan 1969, "Percentage Points of a Test for
-Clusters"). Their percentage points assume a normal distribution. Runs have heavier tails, so MULTIMODAL_LIMITS were
-simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). A false alarm is raised
-by 1 % of such sets of runs, by fewer if runs are normal (0.1 % for ten runs), and by 2 % if they are exponential.
+Clusters"). The published percentage points assume normal runs. Runs have heavier tails, so MULTIMODAL_LIMITS were
+simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). Of such sets of runs, 1 %
+raise a false alarm. With normal runs, fewer sets do (0.1 % of sets of ten runs), and with exponential runs, 2 % do.
 
 Power: if a fifth of all processes are in a second mode, at least one of five runs is in it in 67 % of cases (1 -
-0.8^5), and one of 14 runs in 96 %. A mode without runs can't be detected: the runs look like a job with one mode. A
-mode with runs is detected if the modes are far apart compared with the scatter within them. Ten runs detect half of the
-modes that are 10 standard deviations apart (one training loop alternated between 180 and 310 us a sample). If the modes
-are nearer, the interval contains both: it is as wide as their distance. `benchmarks/coverage.py` measures these shares.
+0.8^5), and at least one of 14 runs in 96 %. A mode without runs can't be detected: the runs look like a job with one
+mode. A mode with runs is detected if the modes are far apart compared with the scatter within them. With ten runs, half
+of the modes that are 10 standard deviations apart are detected (one training loop alternated between 180 and 310 us a
+sample). The interval contains nearer modes: it is as wide as their distance. `benchmarks/coverage.py` measures this.
 
 THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` returns the codes that couldn't be checked. Without a
 counter, as in most virtual machines, each run measures a CPU's clock on one core right after the samples. This reading
-misses reductions that only the load causes. But it shows whether the clock was lower in one run than in another.
-Throttling within a run changes its samples (warm-up, NO_STEADY_STATE). A clock that was equally low in every sample
-remains undetected. Then the figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
-(`dyno.bench.measure.host_noise`). A TPU has no other users, since only one process can open its chips. A GPU reports
-all three conditions, or they stay unchecked.
+misses reductions that only the load causes. But it shows whether clocks differ between runs. Throttling within a run
+changes its samples (warm-up, NO_STEADY_STATE). A clock that was equally low in every sample isn't detected. But then
+the figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU. A TPU has no other users,
+since only one process can open its chips. A GPU reports all three conditions, or they stay unchecked.
 """
 
 import math
@@ -65,7 +64,7 @@ def insufficient_samples(record: RunRecord, kind: DeviceKind, measure: Measure) 
 
 
 def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
-    """Return advice such as " To reach it, set max_s to 1400." Warm-up may take half of `max_s`, samples the rest."""
+    """Return advice such as " To reach it, set max_s to 1400." Warm-up may take half of `max_s`."""
     if measure.is_divided:
         return ""
     few = stopping_rule.least_samples(sample_s)
@@ -84,8 +83,9 @@ COMMON_CONFIDENCE = 0.99  # of the interval of a drift that all runs share
 def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
     """Raised if runs without a steady state could have moved the figure by more than its `rel_half_width`.
 
-    If each run drifts in its own way, the runs scatter, so the interval covers the drift, but not a drift that all runs
-    share. Also raised if the medians' step or slide moved the figure by more than the half-width without this change.
+    If each run drifts in its own way, the runs scatter, so the interval covers these drifts, but not a drift that all
+    runs share. Also raised if a step or slide of the runs' medians moved the figure by more than the half-width that
+    remains without the step or slide.
     """
     unsteady = [run for run, record in enumerate(records) if not record.summary.steady]
     moved = math.fsum(_drift(records[run].samples) for run in unsteady) / len(records)
@@ -118,7 +118,7 @@ def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) 
 def _common_drift(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
     """Raised if the second half of the samples differs from the first half, in all runs alike.
 
-    The few samples of one run can't show this drift. The figure lies midway between the halves.
+    The samples of one run are too few to detect the difference. The figure moved by half of the difference.
     """
     halves = [(times[: len(times) // 2], times[len(times) // 2 :]) for times in (record.samples for record in records)]
     if min(len(first) for first, _ in halves) < 1:
@@ -151,9 +151,9 @@ def _drift(samples: Sequence[float]) -> float:
 def target_missed(
     over_runs: statistics.Interval, records: Sequence[RunRecord], target_rel_ci: float | None
 ) -> ResultWarning | None:
-    """Raised if the interval is wider than the target: over the runs, or over the samples of a single run.
+    """Raised if the interval over the runs, or over the samples of a single run, is wider than the target.
 
-    Silent without a target, and without an interval, which INSUFFICIENT_SAMPLES covers.
+    Not raised without a target, or without an interval (see INSUFFICIENT_SAMPLES).
     """
     width, of = _width(over_runs, records)
     if target_rel_ci is None or width is None or width <= target_rel_ci:
@@ -177,7 +177,7 @@ def _width(over_runs: statistics.Interval, records: Sequence[RunRecord]) -> tupl
 
 
 def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | None:
-    """Raised if the container's quota is below what the work may need: the kernel would pause the work within a sample.
+    """Raised if the container's quota is below the cores that the work may need, so that the kernel pauses the work.
 
     A CPU job may need all cores of the device. For an accelerator, the host only starts work and waits for it.
     """
@@ -210,7 +210,7 @@ MULTIMODAL_MIN_SHIFT = 0.02
 
 
 def multimodal(medians: Sequence[float]) -> ResultWarning | None:
-    """Check `medians`, one per run. Silent below ten runs, where modes and scatter look alike."""
+    """Check `medians`, one per run. Not raised below ten runs, where modes and scatter look alike."""
     if len(medians) < MULTIMODAL_MIN_RUNS:
         return None
     ordered = sorted(medians)
@@ -238,7 +238,7 @@ def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
     return between / within if within > 0 else math.inf
 
 
-# A clock that is low for this share of the window changes the figure by less than the share.
+# A clock that is low for this share of the window changes the figure by less than this share.
 THROTTLED_SHARE = 0.01
 
 
@@ -276,7 +276,7 @@ DRIFT_LIMIT = 0.03
 # A larger change from one run to the next is a step, whatever the clocks of the other runs are. The limit is five
 # standard deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.bench.measure.change_points`).
 STEP_LIMIT = 0.08
-# The clock explains how runs differ if an adjustment to one clock halves their scatter or leaves an interval of 1 %.
+# The clock explains how runs differ if an adjustment to one clock halves their scatter or narrows the interval to 1 %.
 EXPLAINED_SHARE = 0.5
 MIN_EXPLAINED_RUNS = 3  # a slope fits any two runs
 
@@ -286,9 +286,9 @@ def clock_drift(clocks_hz: Sequence[float | None], times_s: Sequence[float]) -> 
 
     `times_s`: the runs' medians. A step or slide must exceed the scatter of these clocks and of a quiet clock. Its
     cause is a throttled device, or a host that gave other guests more time. The figure moved as far as the runs' times
-    follow the clock. After a step that they don't follow, it may have moved as far as the clock. A clock that only
-    wanders raises no warning: if it explains how the runs differ, their figures can be adjusted. Two runs can't show an
-    effect, so any difference above 3 % counts.
+    follow the clock. If the times don't follow a step, the figure may have moved as far as the clock. A clock that only
+    wanders raises no warning: if it explains how the runs differ, their figures can be adjusted. From two runs, the
+    effect of the clock is unknown, so a difference of their clocks above 3 % is treated like a step.
     """
     clocked_runs = [(clock, time_s) for clock, time_s in zip(clocks_hz, times_s, strict=True) if clock is not None]
     if len(clocked_runs) < 2:

@@ -37,7 +37,7 @@ def centred(values: Sequence[float]) -> list[float]:
 
 
 def product(first: Sequence[float], second: Sequence[float]) -> float:
-    """The sum of products."""
+    """The sum of the products of corresponding values."""
     return math.fsum(x * y for x, y in zip(first, second, strict=True))
 
 
@@ -71,7 +71,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics: Hyndman & Fan (1996), type 7, NumPy's default."""
+    """The quantile by linear interpolation between order statistics: Hyndman & Fan (1996), type 7, NumPy's default."""
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
@@ -98,7 +98,7 @@ _SMALL_SAMPLE = 0.8  # n / (n - 0.8) corrects the bias: Croux & Rousseeuw (1992)
 
 
 def robust_half_width(values: Sequence[float], confidence: float) -> float:
-    """Half the width of the interval around the median that contains one further value. It is robust to outliers."""
+    """The half-width of the interval around the median that contains a further value with probability `confidence`."""
     count = len(values)
     scatter = _TO_DEVIATION * mad(values) * count / (count - _SMALL_SAMPLE)
     of_next = math.sqrt(1 + math.pi / 2 / count)  # adds the new value's scatter and the median's error
@@ -140,11 +140,11 @@ def quantile_interval(values: Sequence[float], share: float, confidence: float =
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE, first_set: int | None = None) -> Interval:
     """The mean with Student's t interval over n - 1 degrees of freedom; `values` are the runs' medians.
 
-    Georges, Buytaert & Eeckhout (2007), 3.2.3. An interval over pooled samples holds the true mean 35-58 % of the time.
+    Georges et al. (2007), 3.2.3. An interval over pooled samples contains the true mean in 35-58 % of cases.
 
     `first_set`: the number of first values whose scatter decided n. The interval is then at least as wide as Stein's
     (1945), which uses the deviation and the degrees of freedom of these values. An interval from all values alone would
-    contain the true mean in 92 % of cases. A first set of one value has no scatter, so it is ignored.
+    contain the true mean in only 92 % of cases. A first set of one value is ignored, because it has no scatter.
     """
     count, centre = len(values), fmean(values)
     if count < 2:
@@ -179,7 +179,7 @@ def wilson_interval(hits: int, trials: int) -> Interval:
 def separated(before: Sequence[float], after: Sequence[float], z_limit: float) -> bool:
     """Whether two groups differ in location: Mann & Whitney's U (1947), normal approximation, no tie correction.
 
-    `z_limit` is the number of standard deviations of U above which groups differ. Ties count half.
+    `z_limit` is the number of standard deviations of U above which groups differ. A tie adds 1/2 to U.
     """
     wins = sum((x < y) + (x == y) / 2 for x in before for y in after)
     pairs = len(before) * len(after)

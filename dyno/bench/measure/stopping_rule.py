@@ -7,14 +7,14 @@ Kalibera & Jones (2013), "Rigorous Benchmarking in Reasonable Time", section 5: 
 
 samples in each run. c_run and c_sample are the costs of a run's start and of a sample, and v_within and v_between the
 variances within and between runs. With the costs of four recorded workloads, r is 1 to 7
-(docs/dev/decisions/0043-a-budget-buys-runs.md). SAMPLES is larger, because two windows of samples show whether the run
-is warm. So every run takes SAMPLES samples, and the budget buys runs. The cost of the first LEAST_RUNS runs decides the
-number of all runs. The budget doesn't pay for the first run's checks and choices, or for a full training.
+(docs/dev/decisions/0043-a-budget-buys-runs.md). SAMPLES is larger, because it takes two windows of samples to check
+that a run is warm. So every run takes SAMPLES samples, and the budget buys runs. The cost of the first LEAST_RUNS runs
+decides the number of all runs. The budget excludes the first run's checks and choices, and a full training.
 
 *A target* for the interval over the runs takes two stages: Stein 1945, "A Two-Sample Test for a Linear Hypothesis Whose
 Power is Independent of the Variance", Annals of Mathematical Statistics 16(3). The scatter of a first set of runs
 decides the number of all runs. Stopping at a narrow interval instead would select runs that happen to lie close
-together: of five recorded results that added runs until ±1 % was reached, none contained the long-run mean.
+together: of five recorded intervals that were narrowed to ±1 % in this way, none contained the long-run mean.
 """
 
 import math
@@ -44,11 +44,11 @@ MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
 # Callers may set a looser target, but figures that scatter or drift more than this aren't steady. A comparison with the
 # default margin of ±2 % can call two results the same only if each is known to about ±2 %.
 LOOSEST_REL_CI = 0.02
-# Shorter samples raise INSUFFICIENT_SAMPLES, and so do fewer samples than `least_samples`.
+# Shorter samples, or fewer samples than `least_samples`, raise INSUFFICIENT_SAMPLES.
 FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
-LONG_SAMPLE_S, FEW_LONG_SAMPLES = 0.5, 3  # fewer long samples are enough, because each averages more
-_LARGER = (4, 20)  # times the budget
+LONG_SAMPLE_S, FEW_LONG_SAMPLES = 0.5, 3  # fewer long samples are enough, because each is a mean over more time
+_LARGER = (4, 20)  # times the budget; the result predicts the interval for these budgets
 
 
 def effective_rel_ci(target_rel_ci: float | None) -> float:
@@ -99,20 +99,20 @@ class StoppingRule:
 
 
 def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether there are enough runs: the first set, and in all the number that its scatter requires."""
+    """Whether there are enough runs: the whole first set, and as many runs as the scatter of this set requires."""
     first = first_set(measure)
     return len(records) >= first and len(records) >= required_runs(measure, records[:first])
 
 
 def first_set(measure: Measure) -> int:
     """The number of first runs, whose scatter decides the number of all runs."""
-    return min(max(measure.runs.min, 2), measure.runs.max)  # a single run shows no scatter
+    return min(max(measure.runs.min, 2), measure.runs.max)  # a single run has no scatter
 
 
 def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
     """The number of runs whose scatter decided about further runs; Stein's interval uses this number.
 
-    A budget decides by costs, not by scatter. A target decides by scatter, and so does a baseline after these runs.
+    A target decides by scatter. A budget decides by costs, but then a baseline may decide by the scatter of these runs.
     """
     first = first_set(measure)
     if measure.target_of_runs is not None or len(records) <= first:
@@ -121,10 +121,10 @@ def decided_by(measure: Measure, records: Sequence[RunRecord]) -> int:
 
 
 def required_runs(measure: Measure, first: Sequence[RunRecord]) -> int:
-    """The number of runs with which the interval meets the target, at the `first` runs' deviation and Student's t.
+    """The number of runs for an interval that meets the target, given the `first` runs' deviation and Student's t.
 
-    Every case must meet the target. The number is at least that of the first runs and at most `processes.max`. Without
-    a target, it is the number that the budget pays for, or the number of first runs if the spec fixes it.
+    Every case must meet the target. The number is at least the number of first runs and at most `processes.max`.
+    Without a target, it is the number that the budget pays for, or the number of first runs if the spec fixes it.
     """
     target = measure.target_of_runs
     if target is None:
@@ -168,7 +168,7 @@ def runs_in_all(measure: Measure, first: Sequence[RunRecord]) -> int:
 
 
 def mean_run_s(records: Sequence[RunRecord]) -> float:
-    """Seconds of a run, without the first run's extra work: the mean of the other runs, if there are any."""
+    """The mean seconds of a run without the first run's extra work: the mean of the other runs, if there are any."""
     return max(1e-3, fmean(_run_s(record.summary.phases) for record in records[1:] or records))
 
 

@@ -11,7 +11,7 @@ from dyno.models.result import Peak, Precision, Result, ResultSummary, ResultWar
 OUTPUT_CODES = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
 MIN_PROCESSES = 5
 EFFECT = 0.01  # a disturbance that moved the figure by a smaller share raises no warning of class B
-EXCUSED = 0.05  # a larger movement is a warning even with a wide interval, as it may shift all runs together
+EXCUSED = 0.05  # a larger movement raises a warning even with a wide interval: it may shift all runs together
 
 
 def warning(code: str, message: str | None = None, **evidence: JsonValue) -> ResultWarning:
@@ -29,8 +29,8 @@ def grave_codes(result: Result | ResultSummary) -> str:
 
 
 def least_effect(rel_half_width: float | None) -> float:
-    """The share of the figure above which a possible movement raises a warning: the interval, which covers smaller
-    movements, but at least EFFECT and at most EXCUSED. None: there is no interval.
+    """The share by which a disturbance may move a figure without a warning: `rel_half_width`, because the interval
+    covers such movements, but at least EFFECT and at most EXCUSED. None means that there is no interval.
     """
     return max(EFFECT, min(rel_half_width or 0.0, EXCUSED))
 
@@ -57,8 +57,8 @@ def unchecked_codes(
 def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int) -> Verdict:
     """Untrusted with any class A warning. Trusted without class A or B warnings, with five runs and all checks made.
 
-    `missing`: the omitted checks that this kind of device allows. The interval's width doesn't matter. Forked and
-    spawned runs count the same, because they scatter alike (docs/dev/decisions/0007).
+    `missing`: the checks that this kind of device allows but that weren't made. The interval's width doesn't matter.
+    Forked and spawned runs are treated alike, because they scatter alike (docs/dev/decisions/0007).
     """
     severities = {warning_raised.severity for warning_raised in warnings}
     if "A" in severities:
@@ -71,7 +71,7 @@ def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: i
 def merged_warnings(by_run: Sequence[Sequence[ResultWarning]]) -> list[ResultWarning]:
     """One warning per code over all runs, in the table's order; `evidence.runs` lists the runs that raised it.
 
-    The message and other evidence come from the first run that raised it.
+    The message and other evidence come from the first run that raised the code.
     """
     first: dict[str, ResultWarning] = {}
     runs: dict[str, list[JsonValue]] = {}

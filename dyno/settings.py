@@ -199,7 +199,7 @@ class Settings(BaseSettings):
         None, description="PEM file of the certificate and its chain; if the key's file is also set, the API serves TLS"
     )
     tls_key_file: PathOrNone = Field(None, description="PEM file of the certificate's key, without a password")
-    processes: int = Field(1, ge=1, le=256, description="number of API processes, as `dyno serve --processes`")
+    processes: int = Field(1, ge=1, le=256, description="number of API processes; also `dyno serve --processes`")
     max_connections: int = Field(
         4000,
         ge=1,
@@ -250,7 +250,7 @@ class Settings(BaseSettings):
         10.0,
         gt=0,
         le=600,
-        description="time limit for a request line and headers, from their first byte or a connection's opening",
+        description="time limit for a request line and headers, from the first byte or the opening of a connection",
     )
     body_timeout_s: float = Field(10.0, gt=0, le=600, description="time limit for receiving a JSON body")
 

@@ -237,9 +237,9 @@ _ROWS = (
         differ if adjusting their times to one clock removes at least {measure.stability.EXPLAINED_SHARE:%} of their
         scatter, or leaves an interval of at most ±{measure.warnings.EFFECT:%}. `evidence.moved` is the largest distance
         of a run's figure from the mean, as far as the runs' times follow the clock. With two runs, or after a step
-        above {measure.stability.STEP_LIMIT:%} that doesn't explain how the runs differ, it is the whole distance of a
-        clock from the mean clock. Raised if `evidence.moved` is more than {measure.warnings.EFFECT:%}, and more than
-        half of the interval (at one clock, if the clock explains how the runs differ). A value above
+        above {measure.stability.STEP_LIMIT:%} if the clock doesn't explain how the runs differ, it is the whole
+        distance of a clock from the mean clock. Raised if `evidence.moved` is more than {measure.warnings.EFFECT:%},
+        and more than half of the interval (at one clock, if the clock explains how the runs differ). A value above
         {measure.warnings.EXCUSED:%} raises the warning however wide the interval is.""",
         do="Fix the clock or the governor (`performance`), stop other work on the machine, or request more runs.",
     ),

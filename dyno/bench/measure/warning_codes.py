@@ -57,7 +57,7 @@ _ROWS = (
         the device's highest rate if that is shorter. To confirm a warning, Dyno times both amounts in turns and uses
         the shortest times. Never raised if half of the expected time is below a quarter of one execution's time.""",
         do="""Don't use the figure. Make the result depend on all of the work, read it, and feed in values that the
-        compiler can't know. If the code is in `unchecked`, the work is too small for the check: request more of it
+        compiler can't know. If the work is too small for the check, the code is in `unchecked`: request more work
         (`repeats`, a larger batch).""",
     ),
     WarningCode(
@@ -250,18 +250,18 @@ _ROWS = (
         more="""Other processes, other virtual machines on the host, or work on sibling hyperthreads used the device's
         cores during sampling or the training. Or the processor's other cores were busy: all cores share its cache, its
         memory bandwidth and its turbo.""",
-        found="""Dyno adds up three possible losses of speed (`evidence.moved`). The loss by other processes is their
-        time on the device's cores, but at most the time that the most delayed thread waited, if the kernel counts
-        waiting. The loss by other machines, siblings and interrupts is the time that they took from the most disturbed
-        core. For work on a CPU, the loss by the package's other cores is {measure.host_noise.WHOLE_PACKAGE:%} if all
-        are busy, as measured on 16 cores, but at most {measure.host_noise.ONE_PACKAGE_CORE:%} for each busy core. Dyno
-        ignores {measure.host_noise.BACKGROUND:%} of one core for other processes, or
-        {measure.host_noise.BACKGROUND_PER_CORE:%} of each core if that is more: on a quiet machine, the kernel and
-        Dyno's own API and Redis take that much. Programs that the run started, such as XLA's compiler for GPUs, belong
-        to the run. Raised if the sum is more than {measure.warnings.EFFECT:%} over the samples of all runs, and more
-        than half of the figure's interval. A sum above {measure.warnings.EXCUSED:%} raises the warning however wide the
-        interval is. So does such a sum over the first epoch of a training, or over its other epochs together, if they
-        last at least two seconds (`evidence.phase`).""",
+        found="""Dyno adds up three possible losses of speed (`evidence.moved`). The loss due to other processes is
+        their time on the device's cores, but at most the time that the most delayed thread waited, if the kernel counts
+        waiting. The loss due to other machines, siblings and interrupts is the time that they took from the most
+        disturbed core. For work on a CPU, the loss due to the package's other cores is
+        {measure.host_noise.WHOLE_PACKAGE:%} if all are busy, as measured on 16 cores, but at most
+        {measure.host_noise.ONE_PACKAGE_CORE:%} for each busy core. Dyno ignores {measure.host_noise.BACKGROUND:%} of
+        one core for other processes, or {measure.host_noise.BACKGROUND_PER_CORE:%} of each core if that is more: on a
+        quiet machine, the kernel and Dyno's own API and Redis take that much. Programs that the run started, such as
+        XLA's compiler for GPUs, belong to the run. Raised if the sum is more than {measure.warnings.EFFECT:%} over the
+        samples of all runs, and more than half of the figure's interval. A sum above {measure.warnings.EXCUSED:%}
+        raises the warning however wide the interval is. So does such a sum over the first epoch of a training, or over
+        its other epochs together, if they last at least two seconds (`evidence.phase`).""",
         do="""The evidence has the share of each cause. Stop the processes that took the largest share, or rent a
         machine with dedicated cores. Two workers on one processor disturb each other: give one worker all cores, or run
         their jobs one after the other. Keep a core free for Dyno's own API and Redis with `DYNO_RESERVED_CORES`.""",
@@ -384,9 +384,9 @@ _ROWS = (
         more="One of them isn't the speed of this training on this device.",
         found="""Dyno compares the time of an epoch of sampled steps (`epoch_time`) with the mean time of the trained
         epochs after the first, which compiles. Raised if these times differ by more than
-        {measure.result_checks.EPOCHS_LIMIT:%}, and by more than one further run would differ, as predicted from the
-        scatter of the runs (95 %), since the training was one run. Not checked for a single epoch, for epochs of less
-        than half a second, or if they take less than a second together.""",
+        {measure.result_checks.EPOCHS_LIMIT:%}, and by more than a further run may differ from the sampled runs, given
+        their scatter (95 %), since the training was one run. Not checked for a single epoch, for epochs of less than
+        half a second each, or of less than a second together.""",
         do="""`training.epochs` has the time and the `core_shares` of each epoch. A few slow epochs in a row suggest
         other work on the machine or its host. Times that rise or fall steadily suggest heat or a lack of memory. Steps
         need about the same processor time on the same cores. If `evidence.cpu_ratio` is as far from 1 as `ratio`, the

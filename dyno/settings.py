@@ -17,7 +17,7 @@ from dyno.validation_messages import validation_message
 from dyno.webhook_url import allowed_host
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # for files that must outlive a restart
-# All Dynos of a host share this folder of device locks. So it isn't below XDG_RUNTIME_DIR, which differs by user.
+# All Dyno processes of a host share these device locks, so the folder isn't in XDG_RUNTIME_DIR, which differs by user.
 RUN_DIR = Path(tempfile.gettempdir()) / "dyno"
 Durability = Literal["everysec", "always", "none"]
 LogFormat = Literal["plain", "json"]
@@ -26,7 +26,7 @@ _PREFIX = "DYNO_"
 
 
 def _expand_home(folder: Path) -> Path:
-    """Raises ValueError if `~` can't be expanded, as files would otherwise land in the working directory."""
+    """Raise ValueError if `~` can't be expanded: otherwise, files would be written to the working directory."""
     try:
         return folder.expanduser()
     except RuntimeError as error:  # no HOME, and no passwd entry for the user
@@ -34,7 +34,7 @@ def _expand_home(folder: Path) -> Path:
 
 
 def _none_if_empty(value: object) -> object:
-    """Treat an empty value as unset, since compose files pass on unset variables as empty."""
+    """Treat an empty value as unset, since compose files pass unset variables as empty strings."""
     return value or None
 
 
@@ -92,7 +92,7 @@ RetryDelays = Annotated[tuple[Annotated[float, Field(ge=0)], ...], NoDecode, Bef
 
 
 def _valid_webhook_secret(value: SecretStr | None) -> SecretStr | None:
-    """Raises ValueError, whose text must not contain the secret. An empty value is unset, as in compose files."""
+    """Raises ValueError with a text that doesn't contain the secret. An empty value means unset."""
     text = value.get_secret_value().strip() if value else ""
     if not text:
         return None
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
     durability: Durability = Field(
         "everysec",
         description="how often Redis must sync its file; `everysec`: every second; `always`: before each response; "
-        "`none`: never. `dyno up` and compose configure Redis so. While Redis syncs less often, the API accepts no new "
+        "`none`: never. `dyno up` and compose set this in Redis. While Redis syncs less often, the API accepts no new "
         "jobs, schedules, baselines or keys ([operations.md](operations.md#persistence))",
     )
     data_dir: PathOrNone = Field(
@@ -152,20 +152,20 @@ class Settings(BaseSettings):
     )
     spool_dir: Folder = Field(
         DATA_DIR / "spool",
-        description="outbox of a worker: outcomes that Redis couldn't take, until the worker or its successor delivers "
-        "them",
+        description="outbox of a worker: folder of outcomes that Redis couldn't take; this worker or a later one "
+        "delivers them",
     )
 
     # Artifacts
     artifact_url: TextOrNone = Field(
         None,
-        description="store shared by the API and workers, an fsspec URL such as `file:///srv/dyno`; if unset, workers "
-        "upload through the API",
+        description="fsspec URL of a store that the API and workers share, such as `file:///srv/dyno`; if unset, "
+        "workers upload through the API",
     )
     artifact_dir: Folder = Field(
-        DATA_DIR / "artifacts", description="where the API keeps artifacts if `DYNO_ARTIFACT_URL` is unset"
+        DATA_DIR / "artifacts", description="folder in which the API stores artifacts if `DYNO_ARTIFACT_URL` is unset"
     )
-    artifact_max_bytes: int = Field(2 * 2**30, gt=0, description="largest artifact")
+    artifact_max_bytes: int = Field(2 * 2**30, gt=0, description="maximum size of an artifact")
     artifact_patience_s: float = Field(
         300.0,
         gt=0,
@@ -182,29 +182,29 @@ class Settings(BaseSettings):
     require_keys: bool = Field(
         False,
         description="refuse every request without a key, even before the first key exists; set it on every API that "
-        "other hosts reach",
+        "other hosts can reach",
     )
     allow_unauthenticated: bool = Field(
         False, description="let the API bind an address other than loopback before the first key exists"
     )
     allowed_hosts: Annotated[tuple[HostName, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         (),
-        description="host names that requests may use before the first key exists, besides those of loopback; without "
-        "a port: `dyno.lan,api`",
+        description="host names, besides those of loopback, that requests may use before the first key exists: "
+        "`dyno.lan,api` (without a port)",
     )
     cors_origins: Annotated[tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         (), description="origins whose pages may read responses: `https://a.example.org,https://b.example.org`"
     )
     tls_cert_file: PathOrNone = Field(
-        None, description="PEM file of the certificate and its chain; with the key's file also set, the API serves TLS"
+        None, description="PEM file of the certificate and its chain; if the key's file is also set, the API serves TLS"
     )
     tls_key_file: PathOrNone = Field(None, description="PEM file of the certificate's key, without a password")
-    processes: int = Field(1, ge=1, le=256, description="API processes that share the port; `dyno serve --processes`")
+    processes: int = Field(1, ge=1, le=256, description="number of API processes; also `dyno serve --processes`")
     max_connections: int = Field(
         4000,
         ge=1,
         le=1_000_000,
-        description="maximum number of connections of one process; half of its limit on open files if that is less",
+        description="maximum number of connections of one process; half of the limit on its open files if that is less",
     )
     max_streams: int = Field(
         1000,
@@ -214,7 +214,7 @@ class Settings(BaseSettings):
     )
     max_queued: int = Field(100_000, ge=0, description="maximum number of queued jobs")
     max_timeout_s: Annotated[float | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
-        None, description="longest `timeout_s` of a job, which jobs without one get; null: no limit"
+        None, description="maximum `timeout_s` of a job, and the value for jobs without `timeout_s`; if unset: no limit"
     )
     max_sweep_jobs: int = Field(200, ge=1, le=1000, description="maximum number of jobs of one sweep")
     max_schedules: int = Field(100, ge=0, description="maximum number of [schedules](api.md#schedules) of one key")
@@ -222,11 +222,11 @@ class Settings(BaseSettings):
         0.25,
         gt=0,
         le=1,
-        description="part of `DYNO_MAX_QUEUED` that the queued jobs of one key may take, unless the key has its own "
+        description="share of `DYNO_MAX_QUEUED` that the queued jobs of one key may take, unless the key has its own "
         "limit",
     )
     key_expires_in_s: Annotated[int | None, Field(ge=60), BeforeValidator(_none_if_empty)] = Field(
-        None, description="longest `expires_in_s` of the jobs of a key, unless the key has its own limit"
+        None, description="maximum `expires_in_s` of the jobs of a key, unless the key has its own limit"
     )
     key_stored_jobs: Annotated[int | None, Field(ge=1), BeforeValidator(_none_if_empty)] = Field(
         None,
@@ -235,37 +235,37 @@ class Settings(BaseSettings):
     )
     max_done: Annotated[int | None, Field(ge=0), BeforeValidator(_none_if_empty)] = Field(
         None,
-        description="maximum number of done jobs that are stored; above it, the API deletes jobs of the key that has "
-        "most of them, those stored first",
+        description="maximum number of stored done jobs; above it, the API deletes done jobs of the key that has the "
+        "most done jobs, beginning with those that were stored first",
     )
     max_store_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
         None,
         description="memory that Redis may use and reserve; above it, the API deletes done jobs of the key whose jobs "
-        "take the most bytes, those stored first. Set it below Redis' `maxmemory`",
+        "take the most bytes, beginning with those that were stored first. Set it below Redis' `maxmemory`",
     )
-    max_body_bytes: int = Field(64 * 1024, ge=1024, le=2**24, description="largest JSON body")
-    max_import_bytes: int = Field(4 * 2**20, ge=1024, le=2**28, description="largest body of results to import")
-    max_head_bytes: int = Field(16 * 1024, ge=1024, le=2**20, description="largest request line with its headers")
+    max_body_bytes: int = Field(64 * 1024, ge=1024, le=2**24, description="maximum size of a JSON body")
+    max_import_bytes: int = Field(4 * 2**20, ge=1024, le=2**28, description="maximum size of an import's body")
+    max_head_bytes: int = Field(16 * 1024, ge=1024, le=2**20, description="maximum size of a request line and headers")
     head_timeout_s: float = Field(
         10.0,
         gt=0,
         le=600,
-        description="time for a request's head, from its first byte, or from the opening of a new connection",
+        description="time limit for a request line and headers, from the first byte or the opening of a connection",
     )
-    body_timeout_s: float = Field(10.0, gt=0, le=600, description="time for a JSON body")
+    body_timeout_s: float = Field(10.0, gt=0, le=600, description="time limit for receiving a JSON body")
 
     # Webhooks
     webhook_secret: Annotated[SecretStr | None, AfterValidator(_valid_webhook_secret)] = Field(
-        None, description="`whsec_…`: switches webhooks on ([webhooks.md](webhooks.md))"
+        None, description="secret (`whsec_…`) that switches webhooks on ([webhooks.md](webhooks.md))"
     )
     webhook_allowed_hosts: Annotated[
         tuple[Annotated[str, AfterValidator(allowed_host)], ...], NoDecode, BeforeValidator(_split_at_commas)
-    ] = Field((), description="hosts that may have private addresses and use plain http: `hooks.lan,127.0.0.1:9000`")
+    ] = Field((), description="hosts that may have private addresses and use plain HTTP: `hooks.lan,127.0.0.1:9000`")
     webhook_retry_s: RetryDelays = Field(
         (5.0, 300.0, 1800.0, 7200.0, 14400.0, 21600.0, 32400.0),
         description="delays between attempts, each varied by up to a tenth; the defaults add up to about a day",
     )
-    webhook_timeout_s: Seconds = Field(15.0, description="time for one attempt, from the name lookup to the response")
+    webhook_timeout_s: Seconds = Field(15.0, description="time limit for an attempt, from name lookup to response")
     webhook_every_s: Seconds = Field(1.0, description="how often an API checks for due deliveries")
 
     # Advice, history and schedules
@@ -288,7 +288,7 @@ class Settings(BaseSettings):
     reap_every_s: Seconds = Field(5.0, description="how often APIs and workers check for leases that ran out")
     stall_s: Seconds = Field(300.0, description="time without progress after which a runner is killed (`stalled`)")
     term_grace_s: SecondsOrZero = Field(2.0, description="time between TERM and KILL of a runner's process group")
-    device_ttl_s: Seconds = Field(15.0, description="a device isn't live if its worker hasn't reported for this time")
+    device_ttl_s: Seconds = Field(15.0, description="time without a worker's report after which its device isn't live")
     shutdown_s: SecondsOrZero = Field(
         30.0, description="time that a worker has after TERM to finish its job; then it hands the job back"
     )
@@ -301,13 +301,13 @@ class Settings(BaseSettings):
     )
     reserved_cores: TextOrNone = Field(
         None,
-        description="cores kept free of benchmarks, such as `0` or `0,4`; `none`: no core; if unset, `dyno up` "
-        "reserves one of four or more ([operations.md](operations.md#reserved-cores))",
+        description="cores that benchmarks don't use, such as `0` or `0,4`; `none`: no core; if unset, `dyno up` "
+        "reserves one core if there are at least four ([operations.md](operations.md#reserved-cores))",
     )
     runner_memory_bytes: Annotated[int | None, Field(gt=0), BeforeValidator(_none_if_empty)] = Field(
-        None, description="memory that a run may have; if unset, all memory of the host or the container"
+        None, description="maximum memory of a run; if unset, all memory of the host or the container"
     )
-    runner_max_tasks: int = Field(4096, gt=0, description="processes and threads that a run may have at once")
+    runner_max_tasks: int = Field(4096, gt=0, description="maximum number of processes and threads of a run")
     runner_files_bytes: int = Field(
         16 * 2**30,
         gt=0,
@@ -322,7 +322,7 @@ class Settings(BaseSettings):
     )
 
     # Logs and traces
-    log_format: LogFormat = Field("plain", description="`json`: one object a line")
+    log_format: LogFormat = Field("plain", description="`json`: one JSON object per line")
     access_log: bool = Field(False, description="`1`: one line per request")
     traces: bool = Field(
         False,
@@ -331,7 +331,7 @@ class Settings(BaseSettings):
 
 
 class WrongSettings(DynoError):
-    """A setting is invalid. Processes don't start with it, so API clients never see this error."""
+    """A setting is invalid. No process starts with an invalid setting, so API clients never see this error."""
 
     code = "wrong-settings"
 
@@ -350,7 +350,7 @@ def load_settings() -> Settings:
 
 
 def _read_secrets(folder: str | None) -> dict[str, Any]:
-    """Field -> content of its file, without white space around it. Ignores empty files and files of other names."""
+    """Field -> content of its file, without white space around it. Ignores empty files and files with other names."""
     secrets: dict[str, Any] = {}
     try:
         for file in sorted(Path(folder).iterdir()) if folder else ():
@@ -365,7 +365,7 @@ def _read_secrets(folder: str | None) -> dict[str, Any]:
 
 
 def _with_password(url: str | None, password: SecretStr | None) -> str | None:
-    """The URL with the password, unless it has one already."""
+    """The URL with the password, or unchanged if it already contains a password."""
     if url is None or password is None:
         return url
     parts = urlsplit(url)

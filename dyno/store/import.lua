@@ -1,5 +1,5 @@
 #!lua
--- Writes jobs that ran in another Dyno, with their results and samples, in one step. A full Redis refuses all of them.
+-- Writes jobs that ran in another Dyno, with their results and samples, in one step. A full Redis refuses all jobs.
 --
 -- KEYS[1]  none: the keys follow from the ids
 -- ARGV[1]  namespace

@@ -577,9 +577,9 @@ local function round_of(score)
 end
 
 -- Keys take turns within a priority class, by start-time fair queueing (Goyal, Vin and Cheng, 1996) with jobs of equal
--- cost: each job has a round, and the queue is sorted by rounds. A new job gets the next round after two rounds:
--- that of its key's last waiting job, and the last round in which devices for the job have taken a job. So if a key has
--- no other job in the queue, its job waits for at most one job of each other key. Requests without a key count as one key.
+-- cost: each job has a round, and the queue is sorted by rounds. A new job gets the round after
+-- the later of two rounds: that of its key's last waiting job, and the last in which devices for the job took a job. So
+-- a key's only job in the queue waits for at most one job of each other key. Requests without a key count as one key.
 --
 -- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round in which devices of the profile took a job;
 -- "<priority>+" -> the highest of all profiles, for jobs without answers. Without it, the first job gives the round.
@@ -701,8 +701,8 @@ local END_COMMANDS = {
   'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET', 'SADD', 'HVALS', 'ZCARD',
 }
 
--- Ends an attempt without an outcome: the job is canceled if that was requested, queued if an attempt is left, else failed.
--- Returns {new status, 1 if its queue was empty}. `counts` "0": the attempt doesn't count. The caller drops the lease.
+-- Ends an attempt without an outcome: cancels its job if a client requested it, queues it if an attempt is left,
+-- or fails it. Returns {new status, 1 if its queue was empty}. `counts` "0": don't count the attempt. Keeps the lease.
 local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure, is_handed_back)
   require_rights(END_COMMANDS)
   local record = redis.call('HMGET', key('job', id), 'cancel_requested_at', 'attempt', 'queue', 'score')

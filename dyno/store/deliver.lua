@@ -2,9 +2,9 @@
 -- Leases a due delivery for the duration of an attempt. The attempt counts from now on, even if the deliverer dies
 -- before it settles the attempt. If no attempt is left and the last one was never settled, the delivery has failed.
 --
--- Due deliveries wait in lanes: one lane for each pair of owner (an API key; "" for none) and receiver. The script takes
--- the owner that was served longest ago, then its receiver that was served longest ago, then the receiver's job that was
--- due first. So a backlog of one owner or receiver doesn't delay the others.
+-- Due deliveries wait in lanes: one lane for each pair of owner (an API key; "" for none) and receiver. A call picks
+-- the owner that was served longest ago, then its receiver that was served longest ago, then the receiver's job that
+-- was due first. So a backlog of one owner or receiver doesn't delay the others.
 --
 -- KEYS[1]  due, ZSET of jobs by time of the next attempt, ms; deliveries in lanes aren't in it
 -- KEYS[2]  ready, ZSET of owners by the time when they were last served, ms. <KEYS[2]>:<owner> is the same for the

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Hands a running job back to the front of its queue, because its worker shuts down or its infrastructure failed. The
--- job ends instead if a cancel was requested, or if the attempt counts and was the last one. Hand-backs beyond the limit
+-- job ends instead if a cancel was requested, or if the attempt counts and was the last. Hand-backs beyond the limit
 -- count as attempts.
 --
 -- KEYS[1]  job record, HASH

@@ -11,8 +11,8 @@
 -- ARGV[6]  limit on queued jobs of all owners
 -- ARGV[7]  SHA-256 of the request's body   ARGV[8]  TTL of the idempotency key, ms
 -- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own limit
--- ARGV[10]… fields and values of the record; `needs` and `fits` decide the placement class (_ledger.lua); an `uncharged`
---          job isn't counted in the limits of its owner
+-- ARGV[10]… fields and values of the record; `needs` and `fits` decide the placement class (_ledger.lua); an
+--          `uncharged` job isn't counted in the limits of its owner
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
 --      to be woken, ids of the running jobs}. A worker has to be woken if the queue was empty, or if a worker is idle

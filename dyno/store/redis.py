@@ -399,7 +399,7 @@ class Keys:
     host = Family("worker:<host>:host", "string", "record", "TTL", "boot id of the machine with this name")
 
     webhooks = Single("jobs:webhooks", "zset", "derived", "jobs", "done jobs with a webhook, by time of end, ms")
-    webhooks_of_owner = Family("jobs:webhooks:owner:<owner>", "zset", "derived", "jobs", "an owner's jobs with webhooks")
+    webhooks_of_owner = Family("jobs:webhooks:owner:<owner>", "zset", "derived", "jobs", "an owner's jobs with webhook")
     webhooks_due = Single("jobs:webhooks:due", "zset", "derived", "jobs", "pending deliveries by the next attempt, ms")
     webhooks_ready = Single("jobs:webhooks:ready", "zset", "derived", "jobs", "owners of due deliveries, by last turn")
     receivers = Family("jobs:webhooks:ready:<owner>", "zset", "derived", "jobs", "an owner's receivers, by last turn")

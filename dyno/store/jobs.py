@@ -226,7 +226,7 @@ class Jobs:
         baseline: Baseline | None = None,
         uncharged: bool = False,
     ) -> Submitted:
-        """Queue a job for the viewer. One atomic step checks the limits and keeps the idempotency key (24 h, per owner).
+        """Queue a job for the viewer. One atomic step checks limits and keeps the idempotency key (24 h, per owner).
 
         `fits`: whether the job fits, by device profile; for other profiles the worker decides during its claim.
         `traceparent`: the trace that its attempts continue. `baseline`: the spec's baseline, which the job keeps.

@@ -59,7 +59,7 @@ def profile(device: Device, version: str = DYNO_VERSION) -> str:
 
 
 def needs(spec: Spec) -> str:
-    """A digest of all fields that decide which of a queue's devices the job fits. `ClaimFilter.fits` uses no other field."""
+    """A digest of all fields that decide which devices of a queue the job fits. `ClaimFilter.fits` uses only these."""
     arms = [(arm.workload, arm.framework, arm.replicas, sorted(arm.params.items())) for arm in spec.arms]
     return hashlib.sha256(to_json(arms)).hexdigest()[:_DIGEST_DIGITS]
 

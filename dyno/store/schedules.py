@@ -57,7 +57,7 @@ class Schedules(NamedDocuments[JobSchedule]):
         return now, [DueSchedule(owner or None, name, due_ms) for owner, name, due_ms in due]
 
     async def put(self, new: JobSchedule) -> tuple[bool, JobSchedule]:
-        """Save the viewer's schedule. If it replaces a schedule of the same name, the firings and missed times are kept.
+        """Save the viewer's schedule. If it replaces a schedule of that name, the firings and missed times are kept.
 
         Returns whether the name is new, and the schedule as it was saved. Raises LimitReached.
         """

@@ -31,7 +31,7 @@ class HistoryPoint(Stored):
         "period, so that a device that is slow because of a low clock remains slow",
     )
     counted: bool = Field(
-        description="Whether changes and levels use this. Results that are `untrusted`, emulated or the rerun of "
+        description="Whether changes and levels use the point. Results that are `untrusted`, emulated or the rerun of "
         "an alarm, and values that aren't above zero, are shown but not used"
     )
 

@@ -5,8 +5,8 @@ s3://bucket/path, gs://…, abfs://…, sftp://…
 
 `unsafe_weights_reason` checks weights before Keras loads them. Dyno reads weights only with Keras' `load_weights`. From
 a `.keras` archive, it opens only the HDF5 file of variables. It builds no layer from the archive's configuration, so
-code in the archive (of a Lambda layer) can't run. Keras itself rejects HDF5 links and data sets that lie outside the file, and
-data sets that declare a thousand times their actual size.
+code in the archive (of a Lambda layer) can't run. Keras itself rejects HDF5 links and data sets that lie outside the
+file, and data sets that declare a thousand times their actual size.
 """
 
 import errno
@@ -67,7 +67,7 @@ def stored_name(name: str, sha256: str) -> str:
 
 
 PIECE_BYTES = 1 << 20
-ABANDONED_S = 3600.0  # longer than a live upload pauses (seconds), and than the clocks of two hosts differ
+ABANDONED_S = 3600.0  # longer than the pauses of a live upload, and than the difference of two hosts' clocks
 
 
 class DiskSpace(NamedTuple):

@@ -317,7 +317,7 @@ class CommandExit(IntEnum):
     FAILED = 1
     REFUSED = 3
     UNREACHABLE = 4
-    SLOWER = 5  # slower than the base of `dyno compare` (with --fail-on: possibly), or than the baseline allows
+    SLOWER = 5  # slower than the base of `dyno compare` (or possibly, with --fail-on), or than the baseline allows
     NOT_JUDGED = 6  # a compared result is untrusted, or its work or hardware differs from the baseline's
 
 

@@ -68,7 +68,7 @@ class AdviceRanking(Stored):
 
 
 class Crossover(Stored):
-    """The amount of work from which `faster` finishes first: it needs less time per unit, but more to start.
+    """The amount of work from which `faster` finishes first: it needs less time per unit, but more time to start.
 
     `amount` is 0 if `faster` also needed no more time to start, and `high` is 0 if the measurements prove
     this. `amount` is null, with a `reason`, if it is unknown.

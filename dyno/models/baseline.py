@@ -65,7 +65,7 @@ class Baseline(Stored):
     name: str
     metric: str
     margin: float = Field(description="0 for a limit")
-    job: str | None = Field(description="The job of the figure, which may be expired; null for a limit")
+    job: str | None = Field(description="The job of the figure, which may have expired; null for a limit")
     unit: str | None = None
     better: Literal["higher", "lower"] | None = None
     figure: BaselineFigure | None = None

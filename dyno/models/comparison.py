@@ -102,7 +102,7 @@ class Ratio(Stored):
     more_runs: int | None = Field(
         None,
         description="For INCONCLUSIVE: about how many more runs of each result would give another verdict with a "
-        "probability of 80 %, if ratio and scatter stay as they are. In a sweep with rounds: rounds. Null if "
+        "probability of 80 %, if ratio and scatter stay as they are. In sweeps with rounds, more rounds. Null if "
         "the scatter is unknown or the number is above a million",
     )
     reason: str | None = None

@@ -58,7 +58,7 @@ ANY = "any"
 
 
 def model_slug(model: str) -> str:
-    """A device model as part of a queue's name: in lower case, with dashes for all but letters and digits."""
+    """A device model as part of a queue's name: its letters and digits in lower case, joined by dashes."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 
@@ -74,7 +74,7 @@ def device_class(selector: DeviceSelector) -> str:
 
 
 def fits(selector: DeviceSelector, device: Device) -> bool:
-    """Whether the selector matches the device, whatever its frameworks are."""
+    """Whether the selector matches the device. Frameworks aren't checked."""
     return device_class(selector) in device_classes(device)
 
 

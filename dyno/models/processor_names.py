@@ -75,7 +75,7 @@ def device_name(device: Mapping[str, Any]) -> str:
 
 
 def model_name(model: str) -> str:
-    """The readable name of a device's `model`. Other models are returned unchanged.
+    """The readable name of a device's `model`. A model that isn't a processor's identity stays unchanged.
 
     Processors with one name may differ, for example in the stepping. Then their results aren't compared as peers.
     """

@@ -31,7 +31,7 @@ class CoreShares(Stored):
     cores. `waited`: this process's own threads that were ready but not running; null if the kernel doesn't count it.
     `most_taken`: the share of the most disturbed core that other virtual machines, siblings and interrupts took.
     `most_waited`: the share of the time that the most delayed thread waited; null if `waited` is null. `package_busy`:
-    average number of busy cores among the other cores of the package; there are `package_cores` of them.
+    the average number of busy cores among the package's other cores, of which there are `package_cores`.
     A run's `core_shares` is null if its device has no cores or the system doesn't report these times.
     """
 
@@ -54,9 +54,9 @@ class Memory(Stored):
 class Sensors(Stored):
     """One sampled window of one run. Dyno reads sensors `looks` times, between samples and never inside one.
 
-    `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds. These
-    begin with the counter's reading at the start of the window, or the nearest one before, and end with its last
-    reading. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory").
+    `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds. This
+    time begins with the counter's reading at the start of the window, or the nearest reading before, and ends with the
+    last reading. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory").
     `throttle_reasons` lists all reasons that were read or counted. `throttled_s` is the time that the device counted
     for each reason between two such readings. `throttled_share` is the largest of these times as a share of the whole
     time; without counters, it is the share of readings that found a reason. `throttle_events` counts how often a CPU
@@ -276,7 +276,7 @@ class Epoch(Stored):
 
     `loss` and `accuracy` are running means over the epoch, as Keras prints them. If `validation_s` isn't null, a null
     `validation_loss` was NaN or infinite. `core_shares` cover this epoch (the first epoch from the start of
-    compilation), and are null for the same reasons as a run's. `cpu_s` is the process's processor time in the epoch.
+    compilation), and are null for the same reasons as in a run. `cpu_s` is the process's processor time in the epoch.
     For the first epoch, it lacks the steps that ran earlier and count as part of this epoch. `test_accuracy` is the
     accuracy on the test set after the epoch, if the spec has a `target_accuracy`.
     """
@@ -304,9 +304,9 @@ class CallbackEvent(Stored):
 
 
 class Trial(Stored):
-    """One of several full trainings that differ only in the seed. `loss` is that of the last epoch.
+    """One of several full trainings that differ only in the seed. `loss` is the loss of the last epoch.
 
-    `highest_loss` is that of any epoch; null in some results in docs/results. `start_loss`: see `Training`.
+    `highest_loss` is the highest of all epochs; null in some results in docs/results. `start_loss`: see `Training`.
 
     `epochs_to_accuracy` is the number of epochs until the test accuracy first reached the spec's `target_accuracy`, and
     `time_to_accuracy_s` is the time of these epochs, without validation and tests. Both are null if the trial didn't
@@ -399,7 +399,7 @@ class LargerBudget(Stored):
 
 
 class BudgetUse(Stored):
-    """How the budget was spent, in seconds. `once_s` is work of the first run only; all else is summed over runs."""
+    """How the budget was spent, in seconds. `once_s`: work of the first run only. Other fields are sums over runs."""
 
     budget_s: float
     spent_s: float = Field(description="Time of all runs; exceeds the budget if five runs take longer")

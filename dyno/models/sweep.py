@@ -34,7 +34,7 @@ PresetName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$", max_lengt
 class SweepRequest(Model):
     """A spec, and what to vary: either a `grid` or a list of `points`. With a preset, both may be left out.
 
-    Other fields add to the preset or replace parts of it: axes of `grid`, fields of `spec`, and single names in the
+    All other fields add to the preset or replace parts of it: axes of `grid`, fields of `spec`, and single names in the
     spec's `params`, `measure` and `labels`. The axes are `framework`, `device`, `replicas`, `precision` (the
     workload's param for it) and `params.<name>`. The values `["auto"]` of `params.batch_size` stand for 32 and its
     doublings, up to the size of the data and to the estimated limit of the devices' memory.
@@ -205,8 +205,8 @@ SweepStatus = Literal["running", "succeeded", "partial", "canceled"]
 class SweepSummary(Stored):
     """A sweep in a list.
 
-    `running`: a job waits or runs. `succeeded`: every point has a result or was stopped. `canceled`: the sweep, or each
-    job, was canceled before that. `partial`: all jobs are done, and some have failed, were canceled or are gone.
+    `running`: a job waits or runs. `succeeded`: every point has a result or was stopped. `canceled`: else, if the sweep
+    or each job was canceled. `partial`: all jobs are done, and some have failed, were canceled or are gone.
     """
 
     id: str

@@ -9,7 +9,7 @@
 local NAMESPACE = ARGV[1]
 local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress events can reach this number
 local ALL_EVENTS_KEPT = 10000 -- the backlog for readers that lost their connection
-local EVENTS_REWRITTEN = 100 -- most events that are rewritten when a job ends, in 0.5 ms
+local EVENTS_REWRITTEN = 100 -- maximum number of events rewritten when a job ends, in 0.5 ms
 local LOG_BYTES_KEPT = 256 * 1024 -- per job: Dyno keeps only the end of the runners' output
 local FULL = '[Redis is full: output was dropped]\n'
 local DAY_MS = 86400000
@@ -62,7 +62,7 @@ local function remove_damaged(name, command)
 end
 
 local function recover(failure, command, name, ...)
-  local is_number = string.find(command, 'INCR', 1, true) -- with others, the error may be about an argument
+  local is_number = string.find(command, 'INCR', 1, true) -- other commands' errors may concern an argument
   local is_damaged = string.find(failure.err, 'WRONGTYPE', 1, true)
     or is_number and string.find(failure.err, 'not an integer', 1, true)
   local kind = is_damaged and role_of_key(name)
@@ -470,8 +470,8 @@ end
 -- is the job's schema, followed by a digest of its needs (dyno/store/placement.py). A job has no digest if its queue
 -- had too many classes (submit.lua), or if a worker couldn't read its spec (claim.lua). The class of such a job is its
 -- schema and its answers so far: whether the job fits, for each device profile that was checked.
--- `classes:<queue>`, HASH: class -> answers. `class:<queue>:<class>`, ZSET: the jobs of the class, with their scores in
--- the queue. Both keys are indexes of the queue. It is authoritative: index.lua and audit.lua correct them.
+-- `classes:<queue>`, HASH: class -> answers. `class:<queue>:<class>`, ZSET: the class's jobs, scored as in the queue.
+-- Both keys are indexes of the queue. The queue is authoritative: index.lua and audit.lua correct the indexes.
 local function class_of(schema, needs, fits)
   if needs then
     return (schema or '0') .. '.' .. needs
@@ -577,12 +577,12 @@ local function round_of(score)
 end
 
 -- Keys take turns within a priority class, by start-time fair queueing (Goyal, Vin and Cheng, 1996) with jobs of equal
--- cost: each job has a round, and the queue is sorted by rounds. A new job gets the round after
--- the later of two rounds: that of its key's last waiting job, and the last in which devices for the job took a job. So
--- a key's only job in the queue waits for at most one job of each other key. Requests without a key count as one key.
+-- cost: each job has a round, and the queue is sorted by rounds. A new job gets the round that follows the later of two
+-- rounds: the round of its key's last waiting job, and the last round in which devices for the job took a job. So a
+-- key's only job in the queue waits for at most one job of each other key. Requests without a key count as one key.
 --
 -- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round in which devices of the profile took a job;
--- "<priority>+" -> the highest of all profiles, for jobs without answers. Without it, the first job gives the round.
+-- "<priority>+" -> the highest of all profiles, for jobs without answers. If it is lost, the first job sets it.
 -- `jobs:waiting:<queue>:<owner>`, ZSET: the key's jobs, with their scores in the queue. The queue is authoritative.
 local function turns_of(queue)
   return key('jobs', 'turns', queue)
@@ -701,7 +701,7 @@ local END_COMMANDS = {
   'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET', 'SADD', 'HVALS', 'ZCARD',
 }
 
--- Ends an attempt without an outcome: cancels its job if a client requested it, queues it if an attempt is left,
+-- Ends an attempt without an outcome: cancels its job if a client requested that, queues it if an attempt is left,
 -- or fails it. Returns {new status, 1 if its queue was empty}. `counts` "0": don't count the attempt. Keeps the lease.
 local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure, is_handed_back)
   require_rights(END_COMMANDS)

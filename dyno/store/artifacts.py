@@ -72,7 +72,7 @@ def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) ->
         now_ms = seconds * 1000 + micros // 1000
         due: Any = client.zrange(keys.artifacts, "-inf", now_ms, byscore=True, offset=0, num=_AT_ONCE)
     for job_id in due:
-        with store_errors(), client.pipeline(transaction=False) as pipeline:  # no transaction: a full Redis refuses it
+        with store_errors(), client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
             pipeline.pttl(keys.job(job_id))
             pipeline.zscore(keys.artifacts, job_id)
             left_ms, due_ms = pipeline.execute()

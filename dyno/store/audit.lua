@@ -115,7 +115,7 @@ local function restore_done(id, status, record)
     end
   end
   if delivery == 'pending' then
-    redis.call('ZADD', key('jobs', 'webhooks', 'due'), 'NX', integer(NOW_MS), id) -- deliver.lua then clears its lane
+    redis.call('ZADD', key('jobs', 'webhooks', 'due'), 'NX', integer(NOW_MS), id) -- its entry in a lane is then ignored
   end
 end
 

@@ -26,7 +26,7 @@
 --      or {"held", queue}: instead of "claimed" if ARGV[8] is set
 --      or {"asked", id, spec, …}: it is unknown whether these jobs fit the device; call again with the answers
 --      or {"unindexed", queue, …}: their classes lack jobs or have wrong jobs; run index.lua on each queue, call again
---      or {"further"}: LOOKS entries were repaired, or LOOKS jobs of newer schemas got the reason; call again
+--      or {"further"}: LOOKS entries were repaired, or LOOKS jobs of newer schemas got a reason; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}: no waiting job fits
 
 local LOOKS = 100 -- so that a call blocks other clients for at most 1.5 ms, measured on a busy machine with two cores
@@ -116,7 +116,7 @@ local function note_served(owner, queue)
   redis.call('PEXPIRE', name, DAY_MS)
 end
 
--- The turn of each queue that has a head: a first job that fits or may fit. The head whose key this device served
+-- The turn of each queue that has a head, its first job that fits or may fit. The head whose key this device served
 -- longest ago goes first. Among the heads of one key, heads in queues that also have other keys' jobs go first, and
 -- these queues take turns. Among equal heads, the oldest goes first: ids begin with the time.
 local function turns_of_queues(heads)

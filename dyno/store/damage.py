@@ -41,7 +41,7 @@ def _of_queues(keys: Keys, queues: Collection[str]) -> list[str]:
 
 
 def remove_damaged(client: redis.Redis, keys: Keys, names: Iterable[str]) -> None:
-    """Delete the values of wrong types, and list their keys in `Keys.damaged`. Keeps those of the origin "record"."""
+    """Delete the values of wrong types, and list their keys in `Keys.damaged`. Values of the origin "record" stay."""
     given = [part for name in names if (kind := keys.deletable_type(name)) for part in (name, kind)]
     if given:
         client.register_script(SCRIPT_SOURCES[Script.REMOVE])(args=[keys.namespace, *given])
@@ -116,7 +116,7 @@ def _damaged_skipped(name: str) -> Iterator[None]:
 
 
 def _ids(client: redis.Redis, before: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:
-    """The parts of key names after the prefix `before`, in lists of up to 100. The pattern matches the whole part."""
+    """The parts of key names after the prefix `before` that match `pattern`, in lists of up to 100."""
     glob = re.sub(r"([\]\[*?^\\-])", r"\\\1", before) + "*"
     names = (str(name).removeprefix(before) for name in client.scan_iter(match=glob, count=_SCANNED_AT_ONCE))
     ids = filter(pattern.fullmatch, names)

@@ -94,7 +94,7 @@ def likely_duration_s(readings: Sequence[DurationReading], expected_s: float, wo
 
     It is the median duration of the last jobs of equal work, if there are any. Otherwise it is the estimate times the
     median ratio of actual to estimated duration over the readings of similar size, because startup takes a larger share
-    of small jobs. If fewer than MIN_DURATIONS are similar, the nearest ones are added; None if there aren't enough.
+    of small jobs. If fewer than MIN_DURATIONS are similar, uses the nearest; None if there are fewer in all.
     """
     equal = [reading.took_s for reading in readings if reading.work == work][:_EQUAL_KEPT]
     if equal:

@@ -2,7 +2,7 @@
 
 A stream entry may hold several events. A position lies after a whole entry, or between two events of an entry:
 `1763779000000-0.2` follows the first two events of the entry after `1763779000000-0`. So a client that loses its
-connection between two events resumes with the second. In each process, one reader of the stream notifies all callers.
+connection between two events resumes with the second event. One reader of the stream per process notifies all callers.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ class EventReader:
     async def _entries(
         self, job_id: str | None, after: EventPosition
     ) -> tuple[list[tuple[str, _Fields]], GapEvent | None]:
-        """The entries that follow `after`, and a gap event if the first of them may have been dropped.
+        """The entries that follow `after`, and a gap event if entries directly after `after` may be missing.
 
         The streams keep a bounded number of entries and drop the oldest first. So nothing is missing if the entry at
         `after`, or an older entry, is still there.

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Ends a lease that ran out. Its job goes to the front of its queue, or ends if no attempt is left or a cancel was
--- requested. The lease is dropped last, so that a later call can repeat a failed call. Repeated calls change nothing.
+-- requested. The lease is dropped last, so that another call can complete a failed one. Further calls change nothing.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- KEYS[2]  leases, ZSET of devices by expiry in ms

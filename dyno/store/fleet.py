@@ -76,7 +76,7 @@ def publish(client: redis.Redis, settings: Settings, device: Device, worker: Wor
 
 
 def extend(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> bool:
-    """Report that a published worker is live and unchanged. Returns False if its record is gone: publish it again.
+    """Report that a published worker is live and unchanged. Returns False if its record is gone; then publish it.
 
     A full Redis refuses to store the heartbeat's time, but still extends the record. Raises StoreUnavailable.
     """
@@ -294,7 +294,7 @@ _QueueProgress = Mapping[
 def queues_to_notify(client: redis.Redis, settings: Settings, device: Device) -> list[str]:
     """The queues to wake so that idle devices check jobs that `device` has passed over.
 
-    For each device profile that hasn't checked these jobs: a queue of the uncordoned device with the latest heartbeat.
+    For each device profile that hasn't checked these jobs: a queue of its uncordoned device with the latest heartbeat.
     Empty if `device` is uncordoned and hasn't itself checked all jobs that wait for it, for example while it has a
     lease. So only cordoned devices, and devices that have checked the jobs, forward a wake-up, and two workers can't
     wake each other forever. Raises StoreUnavailable.

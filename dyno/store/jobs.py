@@ -37,7 +37,7 @@ from dyno.store.stored_results import StoredResult, decode_samples
 class JobQuery:
     """Filters of a list, combined with AND; None matches any job.
 
-    device: the kind or id that the job requested, or that the device which took it has. An id may omit the host.
+    device: the kind or id that the job requested, or of the device that took the job. An id may omit the host.
     label: "name" or "name=value". Times are exclusive. owner: the id of an API key.
     """
 
@@ -192,7 +192,7 @@ class Jobs:
         self._of_viewers = {EVERYBODY: self}
 
     def seen_by(self, viewer: Viewer) -> "Jobs":
-        """A copy of this object for another `viewer`, which is kept for later calls."""
+        """A copy of this object for another `viewer`. There is one copy for each viewer."""
         if viewer not in self._of_viewers:
             self._of_viewers[viewer] = seen = copy(self)
             seen.viewer = viewer
@@ -226,7 +226,7 @@ class Jobs:
         baseline: Baseline | None = None,
         uncharged: bool = False,
     ) -> Submitted:
-        """Queue a job for the viewer. One atomic step checks limits and keeps the idempotency key (24 h, per owner).
+        """Queue a job for the viewer, check limits and store the idempotency key (24 h, per owner), in one atomic step.
 
         `fits`: whether the job fits, by device profile; for other profiles the worker decides during its claim.
         `traceparent`: the trace that its attempts continue. `baseline`: the spec's baseline, which the job keeps.

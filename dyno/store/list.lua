@@ -11,7 +11,7 @@
 --
 -- Returns {jobs, ids of the running jobs if any returned job waits, "end" | "more", creation in ms and id of the last
 --      job that was checked, the index that was read, ids in this index whose records are gone}
---      each job is {the record as with_fits returns it, joined by NUL; rank, score and passed-over score}
+--      each job is {the record as with_fits returns it, joined by NUL; as in read.lua: rank, score, passed score}
 
 local RECORD_COST = 8
 local MOST_AT_ONCE = 100
@@ -41,7 +41,7 @@ local function choose_indexes() -- server.call: a damaged index must not look li
       found[#found + 1] = key('jobs', name, wanted[name])
     end
   end
-  if wanted.label and string.find(wanted.label, '=', 1, true) then -- without "=", it is a name; names have no index
+  if wanted.label and string.find(wanted.label, '=', 1, true) then -- names without values have no index
     found[#found + 1] = key('jobs', 'label', label_digest(wanted.label))
   elseif wanted.label then
     by_record = true

@@ -111,7 +111,7 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
 def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | None:
     """The progress of a record. A done job has no work left, however it ended.
 
-    If a job succeeded before its first heartbeat, its record has no progress: then all of the `runs` are complete.
+    If a job succeeded before its first heartbeat, its record has no progress; all `runs` are then reported as done.
     """
     if stored is not None:
         progress = Progress.model_validate_json(stored)
@@ -127,7 +127,7 @@ _LEAST_ETA_S = 0.1
 
 
 def eta_now_s(record: Mapping[str, str]) -> float | None:
-    """The remaining time of a running job: its progress report's, minus the time since the report; None if unknown."""
+    """The remaining time of a running job, from its progress report and the report's age; None if unknown."""
     reported: dict[str, float | None] = json.loads(record.get("progress", "{}"))
     eta_s, elapsed_s = reported.get("eta_s"), reported.get("elapsed_s")
     if eta_s is None or elapsed_s is None or "started_at" not in record:
@@ -225,7 +225,7 @@ def _place(queue: QueueState) -> str:
 
 
 class ListedRecord(NamedTuple):
-    """A record's fields, and the document's parts before and after the queue place; None if models must read it."""
+    """A record's fields, and the parts of its document around the queue place; None if a model must read it."""
 
     fields: Mapping[str, str]
     around_place: tuple[str, str] | None
@@ -233,7 +233,7 @@ class ListedRecord(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def listed_record(text: str) -> ListedRecord:
-    """Parse a record as list.lua returns it: fields and values, joined by NUL. `fields` is empty if it is damaged."""
+    """Parse a record as list.lua returns it: fields and values, joined by NUL. A damaged record gives no `fields`."""
     parts = text.split("\0")
     if len(parts) % 2:
         return ListedRecord({}, None)

@@ -3,7 +3,7 @@
 Every module of the store imports its error handling (`store_errors`), key names (`Keys`) and scripts (`SCRIPT_SOURCES`)
 from here. `store_errors` is the one place that converts Redis' errors to Dyno's.
 
-Redis gets each script with the code that all scripts share in front: first the job transitions, the histogram bounds
+Redis gets each script behind the code that all scripts share: first the job transitions, the histogram bounds
 (`BOUNDS_S`) and the patterns of keys whose damaged values may be deleted, then `_ledger.lua`. Scripts for sweeps and
 schedules also contain another script as a function. The import of this module fails if a Lua file isn't named in
 `Script`, or if a name in `Script` has no file.
@@ -438,7 +438,7 @@ class Keys:
 
     def idempotency(self, owner: str | None, key: str) -> str:
         """The Redis key for a caller's idempotency key, which may have any length and any characters. So the name has a
-        digest. It covers the owner, so that idempotency keys of different owners can't collide."""
+        digest. The digest covers the owner, so that keys of different owners can't collide."""
         return self.idempotency_of(hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest())
 
     @classmethod

@@ -27,7 +27,7 @@ _NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory of pending replie
 
 
 def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
-    """Delete done jobs beyond the limits, at most 1000 a call. A key's jobs are deleted in the order of storage.
+    """Delete done jobs beyond the limits, at most 1000 a call. A key's jobs that were stored first are deleted first.
 
     First delete the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while more than `max_done` jobs
     are stored or Redis uses and reserves more than `max_store_bytes`, delete jobs of the key that has the most jobs or

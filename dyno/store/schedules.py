@@ -71,7 +71,7 @@ class Schedules(NamedDocuments[JobSchedule]):
                 return before is None, after
 
     async def replace(self, before: StoredSchedule, after: JobSchedule, *, outcome: str = "", missed: int = 0) -> bool:
-        """Write the schedule and count the outcome of a due time. If another API did so before, only returns False."""
+        """Write the schedule and count the outcome of a due time. If another API was faster, returns False instead."""
         reply = await self._write(before, after, outcome, missed)
         return bool(reply[0] == "written")
 

@@ -32,7 +32,7 @@ local function accepted_before(outcome, job_id, wake)
   return accepted(outcome, job_id, redis.call('HGET', key('job', job_id), 'queue'), (with_fits(job_id)), wake)
 end
 
--- Device time of the owner's running attempts, in ms. Each device has at most one of them, so there are few.
+-- Device time of the owner's running attempts, in ms. Each device has at most one running attempt, so there are few.
 local function running_ms(owner)
   local total_s = 0
   for _, id in ipairs(redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)) do

@@ -43,7 +43,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class StoredSweep:
-    """`record`: the sweep as requested. `stopped`: stops by the point's position. The jobs' records have all else."""
+    """`record`: the sweep as requested. `stopped`: stops by the point's position. The rest is in the jobs' records."""
 
     id: str
     owner: str | None
@@ -236,7 +236,7 @@ def drop_empty(client: redis.Redis, settings: Settings) -> list[str]:
                 pipeline.zrem(keys.sweeps_of_owner(fields.get("owner", "")), sweep_id)
                 pipeline.zrem(keys.sweeps, sweep_id)
                 pipeline.delete(keys.sweep(sweep_id))
-                pipeline.zrem(keys.sweeps_due, sweep_id)  # last: if Redis dies in between, a later check deletes all
+                pipeline.zrem(keys.sweeps_due, sweep_id)  # last: if Redis dies in between, a later check continues
                 pipeline.execute()
             dropped.append(sweep_id)
     return dropped

@@ -27,8 +27,8 @@ class HistoryPoint(Stored):
         None,
         description="The value adjusted to the series' `clock_hz`; null if the point's clock is unknown or differs by "
         "more than 10 %, and on devices other than CPUs. Dyno searches for changes in this value, or in `value` if "
-        "it is null. If the clock itself changed by more than 10 %, the value is adjusted only to the clock of its own "
-        "period, so that a device that is slow because of a low clock remains slow",
+        "this one is null. If the clock itself changed by more than 10 %, values are adjusted only to the clock of "
+        "their period, so that a device that is slow because of a low clock remains slow",
     )
     counted: bool = Field(
         description="Whether changes and levels use the point. Results that are `untrusted`, emulated or the rerun of "

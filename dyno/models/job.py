@@ -35,7 +35,7 @@ def new_ulid(now_s: float | None = None) -> str:
         return "".join([_PAIRS[(_last >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
-SCHEMA = 1  # a new schema needs a new version of Dyno: each has its own device profiles (dyno/store/placement.py)
+SCHEMA = 1  # a new schema needs a new version of Dyno: each version has its own profiles (dyno/store/placement.py)
 MAX_ATTEMPTS = 2
 MAX_HAND_BACKS = 10  # of a job by workers that shut down; each further hand-back counts as an attempt
 
@@ -189,7 +189,7 @@ class QueuePlace(Stored):
         description="Estimated seconds until a device takes the job, at most one second old. The estimate uses the "
         "progress of the running jobs. For each job ahead in the queues of the same devices, it uses the durations of "
         "earlier jobs on such devices: jobs of equal params and settings, or else of the same workload. Null if no "
-        "equal job and fewer than 3 jobs of the workload have succeeded, if no device takes it now, or once it runs.",
+        "equal job and fewer than 3 of the workload have succeeded, if no device takes this job now, or once it runs.",
     )
     held_by: Holder | None = None
 

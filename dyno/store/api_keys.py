@@ -135,7 +135,7 @@ class ApiKeys:
         return [_key(key_id, record) for key_id, record in zip(ids, records, strict=True) if record]
 
     async def revoke(self, key_id: str) -> bool:
-        """Revoke the key: requests with it are refused from now on. False if it was revoked already.
+        """Revoke the key: the API refuses it from now on. Returns False if it was revoked before.
 
         Raises UnknownKey.
         """

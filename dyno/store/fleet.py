@@ -100,7 +100,7 @@ def withdraw(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> N
 
 
 def claim_host(client: redis.Redis, settings: Settings, name: str, boot_id: str) -> bool:
-    """Claim the host's name for this machine, for the next `device_ttl_s`. False: another machine has this name.
+    """Claim the host's name for this machine, for the next `device_ttl_s`. Returns False if another machine has it.
 
     Two machines with one name would have the same device ids, and so share leases. Raises StoreUnavailable.
     """

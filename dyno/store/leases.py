@@ -178,7 +178,7 @@ class Leases:
         headline: Headline | None = None,
         pace: eta.ExpectedDuration | None = None,
     ) -> bool:
-        """End the job. False: the token was superseded and nothing was written. A repeated call returns True again.
+        """End the job. Returns False, and writes nothing, if the token was superseded. A repeated call returns True.
 
         `samples`: models or JSON values, stored under a separate key. `unsampled`: the result to store without samples
         if Redis is full; by default `result`. `headline`: the figure that later results are compared with. `pace`: the
@@ -195,7 +195,7 @@ class Leases:
         return reply != "superseded"
 
     def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:
-        """Hand the job back to the front of its queue. False: the token was superseded.
+        """Hand the job back to the front of its queue. Returns False if the token was superseded.
 
         If the attempt counts and was the last, the job fails instead, with `failure` or a failure made from `reason`.
         If a cancel was requested, the job is canceled. After MAX_HAND_BACKS hand-backs by workers that shut down, each

@@ -21,7 +21,7 @@ from redis.client import NEVER_DECODE
 
 from dyno.asyncio_tasks import cancel_and_wait
 
-_AT_ONCE = 4  # so many commands are written before the loop runs, so that Redis works while the API makes the next
+_AT_ONCE = 4  # once so many are unsent, `send` writes them before the loop runs, so that Redis can start
 
 
 class SharedConnection:

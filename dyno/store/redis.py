@@ -447,7 +447,7 @@ class Keys:
         return {name: row for name, row in vars(cls).items() if isinstance(row, Key)}
 
     def deletable_type(self, name: str) -> KeyType | None:
-        """The type that the key `name` should have; None if it has no row, or if its damaged values aren't deleted."""
+        """The type that the key `name` should have; None if it has no row or is never deleted."""
         inner = name.removeprefix(f"{self.namespace}:")
         return next((kind for kind, pattern in _deletable().items() if pattern.match(inner)), None)
 

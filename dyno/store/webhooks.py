@@ -115,7 +115,7 @@ class Deliveries:
         self._redeliver = client.register_script(SCRIPT_SOURCES[Script.REDELIVER])
 
     async def page(self, query: DeliveryQuery, cursor: str | None, limit: int) -> RecordPage[Delivery]:
-        """One page of deliveries, newest first. If few match, the page is short and has a cursor for the next one.
+        """One page of deliveries, newest first. If few match, it is short and has a cursor for the next page.
         Raises InvalidSpec for an invalid cursor.
         """
         if query.job is not None:

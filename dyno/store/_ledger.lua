@@ -183,7 +183,7 @@ local function whose(attempt, token, device)
   return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
 end
 
--- `more`: additional fields, such as those of whose() for the claim and the end of an attempt.
+-- `more`: additional fields, such as the result of whose() at the claim and the end of an attempt.
 local function append_event(id, event, status, version, owner, detail, more)
   local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(more or {}) }
   for name, text in pairs({ detail = detail, owner = owner }) do

@@ -1,7 +1,7 @@
 """Rebuild keys whose values have a wrong type, because the data were damaged or edited by hand.
 
-A script that meets such a value deletes it, adds the key's name to `Keys.damaged`, and continues (`_ledger.lua`). The
-API's maintenance looks for values that no script has met, and rebuilds all keys in `Keys.damaged` from the records.
+A script that reads such a value deletes it, adds the key's name to `Keys.damaged`, and continues (`_ledger.lua`). The
+API's maintenance looks for values that no script has read, and rebuilds all keys in `Keys.damaged` from the records.
 Cordons, events, logs and counts are lost, because no record holds them.
 """
 

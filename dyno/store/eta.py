@@ -3,7 +3,7 @@
 For each job that succeeds, `finish.lua` records its duration and its workload's estimate, in one bounded series per
 workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
 the order in which devices will claim them. All requests share one forecast for a second, or until a job runs that the
-forecast doesn't know, so more requests don't cost more forecasts. If a forecast can't be made, it is empty.
+forecast lacks, so more requests don't cost more forecasts. If a forecast can't be made, it is empty.
 """
 
 import asyncio
@@ -392,7 +392,7 @@ class Forecasts:
     async def latest(self, running: Collection[str] = ()) -> Forecast:
         """A forecast at most FORECAST_FRESH_S old that includes the `running` jobs; empty if none can be made.
 
-        If making a forecast takes long, the returned forecast may not know all of these jobs: see `Forecast.eta_s`.
+        If making a forecast takes long, the returned forecast may lack some of these jobs: see `Forecast.eta_s`.
         """
         if self._is_fresh(running):
             return self._latest

@@ -74,7 +74,7 @@ _MADE_AT_ONCE = 50  # documents made before other tasks of the event loop run, l
 
 
 class JobListing:
-    """Reads pages of jobs, and removes the index entries of expired records that it meets.
+    """Reads pages of jobs, and removes the index entries of expired records that it finds.
 
     A step is one call of list.lua, which reads a limited number of index entries. A page takes further steps only if it
     isn't full after the first one; if it isn't full after the last step, it is short and has a cursor. Pages with

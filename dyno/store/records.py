@@ -1,7 +1,7 @@
 """The records of jobs: as models, and as JSON that is joined from stored JSON without building a model.
 
 `to_job` reads the records of all versions and ignores unknown fields that a newer version wrote. If this version stored
-the record, `StoredJob.document` copies its JSON of spec and warnings unchanged, so a poll costs 10 µs instead of 250.
+the record, `StoredJob.document` copies its JSON of spec and warnings unchanged, so a poll takes 10 µs, not 250 µs.
 The document equals the model's JSON, apart from the order of fields.
 """
 

@@ -29,7 +29,7 @@ DynoError
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is unreachable, full or read-only
 ├── RecordUnreadable   a stored document is damaged, or was written by another version of Dyno
-├── StoreUnfit         Redis runs, but with a configuration that may lose jobs (eviction) or fails (cluster)
+├── StoreUnfit         Redis runs, but its configuration may lose jobs (eviction) or prevents the scripts (cluster)
 ├── DeviceUnavailable  the device isn't on this host; says where Dyno looked
 │   └── DeviceBusy     another process uses the device; says which one
 ├── HostNameTaken      another machine's workers have this host's name

@@ -157,7 +157,7 @@ def _quantity(name: str, value: float) -> str:
 
 def keys() -> str:
     """The table of keys in docs/architecture.md."""
-    lost = {"record": "kept", "derived": "made again", "spare": "lost"}
+    lost = {"record": "kept", "derived": "rebuilt", "spare": "lost"}
     rows = ((f"`{row.name}`", row.type, row.holds, row.bound, lost[row.origin]) for row in Keys.rows().values())
     return _table(("key", "type", "holds", "bounded by", "a damaged value is"), *rows)
 

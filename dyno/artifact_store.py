@@ -3,10 +3,10 @@
 A store is a folder (<root>/<job>/<digest>-<name>), local or mounted by all hosts, or any URL with an fsspec driver:
 s3://bucket/path, gs://…, abfs://…, sftp://…
 
-`unsafe_weights_reason` checks weights before Keras loads them. Only `load_weights` reads such a file. From a `.keras`
-archive it opens only the HDF5 file of variables. It builds no layer from the archive's configuration, so code in the
-archive (of a Lambda layer) can't run. Keras itself rejects HDF5 links and data sets that lie outside the file, and
-data sets that declare a thousand times their actual size.
+`unsafe_weights_reason` checks weights before Keras loads them. Dyno reads weights only with Keras' `load_weights`. From
+a `.keras` archive, it opens only the HDF5 file of variables. It builds no layer from the archive's configuration, so
+code in the archive (of a Lambda layer) can't run. Keras itself rejects HDF5 links and data sets that lie outside the
+file, and data sets that declare a thousand times their actual size.
 """
 
 import errno
@@ -61,13 +61,13 @@ def media_type(name: str) -> str:
 def stored_name(name: str, sha256: str) -> str:
     """The file's name in a store. It contains the digest, so two attempts share a file only if the content is equal.
 
-    So in no store can an attempt that lost its lease overwrite the files that an accepted result lists.
+    So an attempt that lost its lease can't overwrite the files that an accepted result lists, in any store.
     """
     return f"{sha256[:_DIGEST_SHOWN]}-{name}"
 
 
 PIECE_BYTES = 1 << 20
-ABANDONED_S = 3600.0  # far above a live upload's pauses of seconds, and above the difference of two hosts' clocks
+ABANDONED_S = 3600.0  # longer than the pauses of a live upload, and than the difference of two hosts' clocks
 
 
 class DiskSpace(NamedTuple):
@@ -115,7 +115,7 @@ def artifact_url(job_id: str, name: str) -> str:
     return f"/v1/jobs/{job_id}/artifacts/{name}"
 
 
-_CHECKED_BYTES = 4096  # an empty file could be created even on a full disk
+_CHECKED_BYTES = 4096  # size of the file that `check` writes; even a full disk can hold an empty file
 _NO_SUCH_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 

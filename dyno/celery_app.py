@@ -21,7 +21,7 @@ from dyno.settings import Settings
 from dyno.store.redis import ANSWER_TIMEOUT_S, CHECK_IDLE_AFTER_S, CONNECT_TIMEOUT_S, store_errors, sync_client
 
 WAKE_TASK: Final = "dyno.wake"
-WAKE_UP_TTL_S: Final = 60  # removes the wake-ups of a queue without workers; maintenance repeats lost wake-ups
+WAKE_UP_TTL_S: Final = 60  # removes wake-ups from queues without workers; maintenance repeats lost wake-ups
 
 _CONFIG: Final[dict[str, Any]] = {
     "result_backend": None,  # results are in the store; Celery's would take 2.7 kB per message
@@ -74,7 +74,7 @@ def celery_queue(queue: str) -> Queue:
     Characters other than letters, digits, dots and dashes are written as their codes. Names therefore never clash with
     Celery's commas or kombu's separators, and no two queues share a name.
 
-    It has the default exchange, which needs no bindings: kombu would keep bindings for ever.
+    The queue has the default exchange, which needs no bindings: kombu would keep bindings forever.
 
     Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker: if
     Redis crashes during an acknowledgement, kombu considers the message in progress, stops reading, and never notices
@@ -106,7 +106,7 @@ def send_wake_up(settings: Settings, queue: str) -> bool:
 
 
 class _Publisher:
-    """Sends wake-ups over a kept connection, since a new connection takes 4 ms, and without kombu's retries.
+    """Sends wake-ups without kombu's retries, over a connection that stays open: a new connection takes 4 ms.
 
     kombu's retries reopen a connection that Redis closed, but sometimes with a closed channel (AttributeError).
     """
@@ -133,7 +133,7 @@ class _Publisher:
 
     def _send(self, queue: str, target: Queue) -> None:
         if self._kept is not None:
-            with contextlib.suppress(Exception):  # whatever kombu raises for a connection that is closed
+            with contextlib.suppress(Exception):  # kombu raises various errors for a closed connection
                 return self._send_over(self._kept, queue, target)
             self._drop()
         self._kept = self._celery.connection_for_write()

@@ -2,9 +2,9 @@
 
 DynoError
 ├── InvalidSpec        Dyno can't run the spec; lists every wrong field
-│   ├── DoesNotFit     it needs more memory than the devices have; lists the fields to change, with the figures
-│   ├── ExceedsTimeout it needs more time than its timeout allows; lists the fields to change, with the figures
-│   ├── Unsupported    the matching devices lack its framework, or there are too few of them
+│   ├── DoesNotFit     the spec needs more memory than the devices have; lists the fields to change, with the figures
+│   ├── ExceedsTimeout the spec needs more time than its timeout allows; lists the fields to change, with the figures
+│   ├── Unsupported    the matching devices lack its framework, or there are too few matching devices
 │   ├── InvalidComparison  a request for a comparison has a wrong field
 │   ├── InvalidBaseline    a request to save a baseline has a wrong field
 │   ├── InvalidSchedule    a request to save a schedule has a wrong field
@@ -29,7 +29,7 @@ DynoError
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is unreachable, full or read-only
 ├── RecordUnreadable   a stored document is damaged, or was written by another version of Dyno
-├── StoreUnfit         Redis runs, but its configuration can't keep jobs (eviction, cluster)
+├── StoreUnfit         Redis runs, but its configuration may lose jobs (eviction) or prevents the scripts (cluster)
 ├── DeviceUnavailable  the device isn't on this host; says where Dyno looked
 │   └── DeviceBusy     another process uses the device; says which one
 ├── HostNameTaken      another machine's workers have this host's name
@@ -317,7 +317,7 @@ class CommandExit(IntEnum):
     FAILED = 1
     REFUSED = 3
     UNREACHABLE = 4
-    SLOWER = 5  # slower than `dyno compare`'s base (with --fail-on: or possibly so), or than the baseline allows
+    SLOWER = 5  # slower than the base of `dyno compare` (or possibly, with --fail-on), or than the baseline allows
     NOT_JUDGED = 6  # a compared result is untrusted, or its work or hardware differs from the baseline's
 
 

@@ -1,4 +1,4 @@
-"""Folders: private folders, folders that all users of a host share, such as that of device locks, and write checks.
+"""Private folders, folders that all users of a host share (such as the folder of device locks), and write checks.
 
 A shared folder is sticky, like /tmp: every user may add files, but may change and delete only their own files. The
 owner of a shared folder may delete and rename all files in it, so private files are never in another user's folder.
@@ -43,7 +43,7 @@ def _owner_of_foreign_link(folder: Path) -> int | None:
 def make_shared(folder: Path) -> None:
     """Create the folder, with missing parents, for all users of the host, or check an existing folder.
 
-    An existing folder may also be one in which only root or this user can write. Raises OSError.
+    An existing folder may also be writable by only root or this user. Raises OSError.
     """
     try:
         folder.mkdir(parents=True)
@@ -64,7 +64,7 @@ def make_shared(folder: Path) -> None:
 
 
 def private_folder(shared: Path) -> Path:
-    """This user's own folder, in the shared folder or, if another user owns that, in the folder for temporary files.
+    """This user's own folder, in `shared` or, if another user owns `shared`, in the folder for temporary files.
 
     Creates both folders. Raises OSError.
     """

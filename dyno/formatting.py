@@ -93,7 +93,7 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-# If a cell begins with one of these, spreadsheets read a formula. The last four are full-width forms of the first four.
+# Spreadsheets run a cell that begins with one of these as a formula. The last four are full-width forms of the first.
 _TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
 
 

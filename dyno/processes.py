@@ -74,7 +74,7 @@ class ManagedProcess:
     """One process to keep alive. `module` is run as `python -P -m module args…`.
 
     `says_to`: the file descriptor for its output; None stands for this process' own stdout and stderr. `pass_fds`: open
-    files that it inherits. `cores`: the cores that it may use; empty for this process' own.
+    files that the child inherits. `cores`: the cores that the child may use; if empty, those of this process.
     """
 
     name: str
@@ -92,7 +92,7 @@ class ManagedProcess:
     def start(self) -> None:
         # The child gets its own process group: Ctrl-C in a terminal reaches only the parent, which then stops the
         # children in order. Signals are blocked until the child is in its group and recorded in `self.process`.
-        # Otherwise, after a signal in between, the child could run on.
+        # Otherwise, a signal in between could end the parent but not the child.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self.process = subprocess.Popen(
@@ -199,7 +199,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def bind_error(host: str, port: int) -> str | None:
-    """Why a service can't listen there and what to do; None if it can. Port 0 stands for any free port."""
+    """Why a service can't listen on the port, and what to do; None if it can. Port 0 stands for any free port."""
     if (error := _listen_error(host, port)) is None:
         return None
     if error.errno != errno.EADDRINUSE:

@@ -104,7 +104,7 @@ def sweep_headings(sweep: sweep_model.Sweep) -> list[str]:
 
 
 def sweep_cells(sweep: sweep_model.Sweep) -> list[list[str]]:
-    """The rows below `sweep_headings` for people, with rounded figures."""
+    """The rows below `sweep_headings` as text for people, with rounded figures."""
     return [list(_sweep_cells(sweep, point)) for point in sweep.points]
 
 
@@ -137,8 +137,8 @@ def _sweep_cells(sweep: sweep_model.Sweep, point: sweep_model.SweepPoint) -> Ite
 
 
 def _point_state(point: sweep_model.SweepPoint) -> str:
-    """The point's verdict, or why it has none. It also says how a round without a result ended, and whether the device
-    is emulated.
+    """The point's verdict, or why it has none. It also says how a round without a result ended, and whether the point's
+    device is emulated.
     """
     ended = str(point.status_reason or point.status)
     state = str(point.verdict or ended)
@@ -169,7 +169,7 @@ def _bounds(low: float | None, high: float | None, unit: str) -> str:
 
 
 def lines_of(columns: Iterable[str], rows: Iterable[Row], *, header: bool = True) -> Iterator[Sequence[JsonValue]]:
-    """The header, and the cells of each row in the header's order; None where a row lacks a column."""
+    """The header, and the cells of each row in the header's order; None if the row lacks the column."""
     names = [*columns]
     if header:
         yield names
@@ -200,7 +200,7 @@ def _markdown_cell(cell: str) -> str:
 def save_table(rows: Iterable[Row], columns: Columns, path: Path, format: str) -> int:
     """Save the rows as a file, `csv` or `parquet`, and return their number. An existing file is replaced at the end.
 
-    Columns of the rows that `columns` lacks follow in the order of their names. Raises DynoError without PyArrow.
+    If rows have columns that `columns` lacks, these follow, sorted by name. Raises DynoError without PyArrow.
     """
     write = _write_csv_file if format == "csv" else _parquet_writer()
     new = path.with_name(f".{path.name}.new")

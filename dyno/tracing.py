@@ -4,7 +4,7 @@ A trace covers one job, from its POST through the queue to its runs. Tracing is 
 settings say where spans go (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …). Processes pass a trace on as
 the `traceparent` of W3C Trace Context. The job's record keeps it, so that a worker continues the request's trace.
 
-OpenTelemetry is an optional dependency, so only a tracer that records imports it.
+OpenTelemetry is an optional dependency, so only a tracer that records spans imports it.
 """
 
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SpanKindName = Literal["internal", "server", "consumer"]  # OpenTelemetry's names
 SpanAttributes = Mapping[str, str | bool | int | float | None]  # None values are left out
 Carrier = Mapping[str, str]  # the HTTP headers `traceparent` and `tracestate`
-_SENT_WITHIN_S = 2.0  # short, since a worker takes no job while it sends spans
+_SENT_WITHIN_S = 2.0  # short, because a worker takes no job while it sends spans
 _NEVER_MS = 24 * 3600 * 1000
 
 

@@ -53,7 +53,7 @@ _BOUNDS = {
 }
 _OF_VALIDATORS = re.compile(r"^(Value error|Assertion failed), ")
 _LITERAL = re.compile(r"""'(?P<text>[^']*)'|"[^"]*"|\b(?P<word>None|True|False)\b""")
-_PYTHONS_GROUP = re.compile(r"\?P<\w+>")  # JSON Schema has ECMAScript's expressions, with plain groups
+_PYTHONS_GROUP = re.compile(r"\?P<\w+>")  # JSON Schema uses ECMAScript's syntax, which lacks `?P`
 _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 

@@ -126,12 +126,12 @@ def _run(look_up: Callable[[], Addresses], report: Callable[[Addresses | Excepti
     report(outcome)
 
 
-MAX_ADDRESSES = 4  # of one name, tried in turn until one accepts the connection
+MAX_ADDRESSES = 4  # of one name, which are tried in turn until one accepts the connection
 CONNECT_WITHIN_S = 5.0
-LOOKUP_S = 0.5  # time to report an unusable name, whatever the reason; longer than most lookups
+LOOKUP_S = 0.5  # time until Dyno reports any unusable name; longer than most lookups
 _DETAIL = 200
 
-Resolve = Callable[[str, int, str], Awaitable[Sequence[str]]]  # of a host and a port, for an owner
+Resolve = Callable[[str, int, str], Awaitable[Sequence[str]]]  # host, port, owner -> addresses
 
 
 class WebhookSender:

@@ -20,7 +20,7 @@ _URL = re.compile(rf"(?P<scheme>https?)://{_HOST}(?P<path>[/?][!\"$-\[\]-~]*)?",
 _ALLOWED = re.compile(_HOST, re.IGNORECASE | re.ASCII)
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = IPv6Network("64:ff9b::/96")
-# Networks that versions of Python classify differently, or classify as public although clouds use them internally.
+# Networks on which versions of Python disagree, or which they consider public although clouds use them internally.
 _NOT_PUBLIC = tuple(
     ip_network(network)
     for network in (
@@ -100,7 +100,7 @@ def _with_port(host: str, port: int) -> str:
 
 
 def reject_reason(receiver: WebhookUrl, allowed: Collection[str]) -> str | None:
-    """Why Dyno must not call the receiver, as far as the URL itself shows; None if there is no reason."""
+    """Why Dyno must not call the receiver, according to the URL alone; None if there is no reason."""
     if receiver.is_allowed(allowed):
         return None
     if receiver.scheme != "https":

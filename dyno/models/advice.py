@@ -12,7 +12,7 @@ Criterion = Literal["per_s", "per_joule", "per_currency"]
 
 
 class AdviceFigure(Stored):
-    """Work per second, joule or unit of currency. Without bounds, `reason` says why."""
+    """Work per second, joule or unit of currency. If the bounds are null, `reason` says why."""
 
     unit: str
     value: float
@@ -44,7 +44,7 @@ class AdviceRow(Stored):
 
 
 class RankedDevice(Stored):
-    """`ratio` says how many times as good as the first device this device is; null for the first device."""
+    """`ratio`: how many times as good this device is as the first device; null for the first device."""
 
     device: str
     ratio: Ratio | None
@@ -53,8 +53,8 @@ class RankedDevice(Stored):
 class AdviceRanking(Stored):
     """The devices by one criterion, the best first.
 
-    `best` has the first device and all devices whose difference from it isn't proven: their ratio to it has an interval
-    and isn't SLOWER. A device whose ratio has no interval is ranked by its value alone.
+    `best` has the first device and all devices that aren't proven to be worse: their ratio to the first device has an
+    interval and isn't SLOWER. A device whose ratio has no interval is ranked by its value alone.
     """
 
     by: Criterion
@@ -63,14 +63,14 @@ class AdviceRanking(Stored):
 
     @property
     def by_value_alone(self) -> list[str]:
-        """The devices whose ratio to the first has no interval."""
+        """The devices whose ratio to the first device has no interval."""
         return [each.device for each in self.devices if each.ratio is not None and each.ratio.low is None]
 
 
 class Crossover(Stored):
-    """The amount of work from which `faster` finishes first: it needs less time per unit, but more before the first.
+    """The amount of work from which `faster` finishes first: it needs less time per unit, but more time to start.
 
-    `amount` is 0 if `faster` also needed no more time before the first unit, and `high` is 0 if the measurements prove
+    `amount` is 0 if `faster` also needed no more time to start, and `high` is 0 if the measurements prove
     this. `amount` is null, with a `reason`, if it is unknown.
     """
 

@@ -50,10 +50,10 @@ class Limits(Model):
     device_s_per_day: Limit | None = Field(
         None, description="Device time per UTC day in seconds, running jobs included. Above it, Dyno refuses new jobs"
     )
-    requests_per_s: Limit | None = Field(None, description="Requests per second, and the largest burst")
+    requests_per_s: Limit | None = Field(None, description="Maximum number of requests per second, and in a burst")
     stored_jobs: Limit | None = Field(
         None,
-        description="Maximum number of the key's done jobs, with imported ones. Above it, Dyno deletes the oldest",
+        description="Maximum number of the key's done jobs, including imported jobs. Above it, Dyno deletes the oldest",
     )
     expires_in_s: Annotated[int, Field(ge=MIN_EXPIRES_IN_S, le=MAX_EXPIRES_IN_S)] | None = Field(
         None, description="Maximum `expires_in_s` of the key's jobs: how long their results are kept"
@@ -73,7 +73,7 @@ class NewKey(Model):
     )
     expires_in_s: Limit | None = Field(
         None,
-        description="Time until the key expires, so that the service refuses it. Null: the key doesn't expire. "
+        description="Time until the key expires. The service refuses expired keys. Null: the key doesn't expire. "
         "`limits.expires_in_s` limits how long the results of the key's jobs are kept",
     )
 
@@ -91,7 +91,7 @@ class ApiKey(Stored):
     expires_at: AwareDatetime | None = Field(
         None, description="The time from which the service refuses the key; null if the key doesn't expire"
     )
-    last_used_at: AwareDatetime | None = Field(None, description="To the minute; null if never")
+    last_used_at: AwareDatetime | None = Field(None, description="Exact to the minute; null if the key was never used")
     revoked_at: AwareDatetime | None = None
 
     @property
@@ -119,9 +119,9 @@ class KeyList(Stored):
 
 
 class Viewer(NamedTuple):
-    """The owner of new jobs, which jobs it may see, and which priority and storage time its jobs may request.
+    """The sender of a request: the owner of its new jobs, the jobs that it sees, and what its jobs may request.
 
-    The default has no owner, sees all jobs and may request everything. `expires_in_s`: see `Limits`.
+    The default has no owner, sees all jobs, and may request any priority and storage. `expires_in_s`: see `Limits`.
     """
 
     owner: str | None = None

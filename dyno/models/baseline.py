@@ -36,7 +36,7 @@ class NewLimit(Model):
 
 
 class BaselineFigure(Stored):
-    """A copy of a job's figure, and of all that it depends on. `low` and `high` bound Student's t interval."""
+    """A copy of a job's figure, and of what the figure depends on. `low` and `high` bound Student's t interval."""
 
     value: float
     low: float | None = None
@@ -46,7 +46,7 @@ class BaselineFigure(Stored):
     finished_at: AwareDatetime | None = None
     params: dict[str, JsonValue] = Field(description="All params, with the values that the job used")
     circumstances: dict[str, JsonValue] = Field(
-        description="All else that the figure depends on, by JSON pointer: framework, device, versions"
+        description="What else the figure depends on, by JSON pointer: framework, device, versions"
     )
     peer: Peer = Field(description="The job's headline figure, with its hardware, clock and the scatter of its runs")
     series: str | None = Field(
@@ -54,18 +54,18 @@ class BaselineFigure(Stored):
     )
     level_since: str | None = Field(
         None,
-        description="The last job that provably differed from the saved baseline and was saved in its place. Results "
-        "before that job aren't used to estimate how much jobs at this figure's level differ",
+        description="The last job whose figure provably differed from the baseline and replaced it. Results before "
+        "this job aren't used to estimate the scatter of jobs at this figure's level",
     )
 
 
 class Baseline(Stored):
-    """A figure or a limit under a name. `unit` and `better` are null for a limit, which has no unit of its own."""
+    """A named figure or limit. `unit` and `better` are null for a limit, which has no unit of its own."""
 
     name: str
     metric: str
     margin: float = Field(description="0 for a limit")
-    job: str | None = Field(description="The job of the figure, which may have expired since; null for a limit")
+    job: str | None = Field(description="The job of the figure, which may have expired; null for a limit")
     unit: str | None = None
     better: Literal["higher", "lower"] | None = None
     figure: BaselineFigure | None = None

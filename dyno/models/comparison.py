@@ -18,7 +18,7 @@ JobId = Annotated[str, StringConstraints(pattern=r"^job_[0-9A-HJKMNP-TV-Z]{26}$"
 
 
 class Comparative(StrEnum):
-    """The verdict on a result against the base. FASTER means better in the metric's direction."""
+    """The verdict of a comparison of a result with the base. FASTER means better in the metric's direction."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -31,10 +31,10 @@ class CompareHow(Model):
 
     metric: MetricName | None = Field(
         None,
-        description="A metric that all results have. Null selects the first that can be compared, usually the "
+        description="A metric that all results have. Null selects the first that is comparable, usually the "
         "workload's headline metric",
     )
-    margin: Margin = Field(MARGIN, description="Ratios from 1 / (1 + margin) to 1 + margin count as the same")
+    margin: Margin = Field(MARGIN, description="Ratios from 1 / (1 + margin) to 1 + margin give the verdict SAME")
     confidence: Confidence = Field(CONFIDENCE, description="The confidence level of every interval")
 
 
@@ -73,7 +73,7 @@ class CompareSpecs(CompareHow):
     """Two specs to run in turns on one device, as one job. The job has the device, timeout etc. of the first spec."""
 
     specs: Annotated[list[dict[str, JsonValue]], Field(min_length=2, max_length=2)] = Field(
-        description="As for POST /v1/jobs. The second may omit fields that must be the same for both"
+        description="Two specs as for POST /v1/jobs. The second may omit fields that must be the same for both"
     )
     pairs: Pairs = Field(
         PAIRS, description="Number of runs of each spec; even, so that each spec goes first in half of the rounds"
@@ -82,7 +82,7 @@ class CompareSpecs(CompareHow):
 
 
 class Ratio(Stored):
-    """How many times as good as the base: value / base if higher is better, base / value if lower is better.
+    """A result relative to the base: value / base if higher is better, base / value if lower is better.
 
     `low` and `high` are null, with a `reason`, if the data give no interval. `smallest_effect` is the smallest true
     difference that these runs would have detected with a probability of 80 %. 0.03 means 1.03 times as good, or 1.03
@@ -93,7 +93,7 @@ class Ratio(Stored):
     value: float | None
     as_measured: float | None = Field(
         None,
-        description="The ratio of the measured values. It differs from `value` if that is adjusted to one clock",
+        description="The ratio of the measured values. It differs from `value` if `value` is adjusted to one clock",
     )
     low: float | None = None
     high: float | None = None
@@ -102,7 +102,7 @@ class Ratio(Stored):
     more_runs: int | None = Field(
         None,
         description="For INCONCLUSIVE: about how many more runs of each result would give another verdict with a "
-        "probability of 80 %, if ratio and scatter stay as they are. In a sweep with rounds, it counts rounds. Null if "
+        "probability of 80 %, if ratio and scatter stay as they are. In sweeps with rounds, more rounds. Null if "
         "the scatter is unknown or the number is above a million",
     )
     reason: str | None = None
@@ -122,7 +122,7 @@ class Compared(Stored):
     clock_hz: float | None = Field(None, description="The device's clock, the mean over the runs; null if unknown")
     adjusted_value: float | None = Field(
         None,
-        description="The value adjusted to the clock of the base, which the ratio uses. Null without an adjustment: if "
+        description="The value adjusted to the clock of the base, for the ratio. Null if Dyno can't adjust it: if "
         "work, hardware or method differs, for GPUs and TPUs, if a clock is unknown, if clocks differ by more than "
         "10 %, and for specs that ran in turns",
     )
@@ -139,7 +139,7 @@ class Compared(Stored):
 
 
 class Difference(Stored):
-    """A field that differs between the results. `values` has the value in each result, in order; null if missing."""
+    """A field that differs between the results. `values`: its value in each result, in order; null if missing."""
 
     field: str = Field(description='A JSON pointer: "/framework", "/environment/packages/jax"')
     values: list[JsonValue]
@@ -211,7 +211,7 @@ _NAMING = ("/workload", "/framework", "/replicas", "/device/model")
 
 
 def result_names(answer: Comparison) -> list[str]:
-    """Names that differ: made of the differing params, framework and so on, or else the ids of the jobs."""
+    """A distinct name for each result: from the fields that differ, such as params, or else the id of its job."""
     parts: list[list[str]] = [[] for _ in answer.results]
     fields = {difference.field for difference in answer.differences}
     for difference in answer.differences:
@@ -238,7 +238,7 @@ def new_comparison_id() -> str:
 
 
 def comparison_of(job_id: str) -> str:
-    """The id of the comparison that a job of two specs makes. It derives from the job's id, so it needs no storage."""
+    """The id of the comparison that a job of two specs produces. It derives from the job's id and isn't stored."""
     return f"cmp_{job_id.removeprefix('job_')}"
 
 

@@ -8,7 +8,7 @@ from dyno.models.spec import DeviceKind, DeviceSelector
 
 
 class PeakFigure(Stored):
-    """A device's peak for one dtype; null with a reason if unknown. `source` names the data sheet."""
+    """A device's peak for one dtype. If `value` is null, `reason` says why. `source` names the data sheet."""
 
     value: float | None
     unit: str = "FLOP/s"
@@ -58,7 +58,7 @@ ANY = "any"
 
 
 def model_slug(model: str) -> str:
-    """A device model as part of a queue's name: in lower case, other characters than letters and digits as one dash."""
+    """A device model as part of a queue's name: its letters and digits in lower case, joined by dashes."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 
@@ -74,7 +74,7 @@ def device_class(selector: DeviceSelector) -> str:
 
 
 def fits(selector: DeviceSelector, device: Device) -> bool:
-    """Whether the selector matches the device; frameworks don't matter here."""
+    """Whether the selector matches the device. Frameworks aren't checked."""
     return device_class(selector) in device_classes(device)
 
 

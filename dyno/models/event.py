@@ -9,9 +9,9 @@ from dyno.models.result import Metric, VariantName, Verdict
 
 
 class _EventOfJob(Stored):
-    """`id` is the position to resume a stream from. Events of the job's record have its `version`, which grows by one.
+    """`id` is the position to resume a stream from. `version` is that of the job's record, which grows by one.
 
-    `owner`: the API key that owns the job. Null if no key does, or if the worker is older than API keys.
+    `owner`: the API key that owns the job. Null if no key owns it, or if the worker is older than API keys.
     """
 
     id: Annotated[str, Field(exclude=True)]  # the stream sends id and kind as SSE fields, outside the JSON
@@ -29,9 +29,9 @@ class StatusEvent(_EventOfJob):
     status: Status
     done: bool
     reason: str | None = Field(None, description="The job's `status_reason`, if it has one")
-    worker: WorkerRef | None = Field(None, description="The worker that claimed the job; with `claim`")
+    worker: WorkerRef | None = Field(None, description="The worker that claimed the job; only with the event `claim`")
     held_by: Holder | None = Field(
-        None, description="The process that uses the device the job waits for; with `device_busy`"
+        None, description="The process that uses the device that the job waits for; only with the reason `device_busy`"
     )
 
 
@@ -51,7 +51,7 @@ class MetricEvent(_EventOfJob):
 class PartialMetricEvent(_EventOfJob):
     """A figure over the first `run` runs, sent after each run except the last. Later, `metric` has the final figure.
 
-    `runs`: the maximum number of runs. If two specs run in turns, `arm` says whose figure it is. Once the job is done,
+    `runs`: the maximum number of runs. If two specs run in turns, `arm` names the figure's spec. Once the job is done,
     these events are no longer sent.
     """
 

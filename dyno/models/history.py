@@ -26,9 +26,9 @@ class HistoryPoint(Stored):
     adjusted_value: float | None = Field(
         None,
         description="The value adjusted to the series' `clock_hz`; null if the point's clock is unknown or differs by "
-        "more than 10 %, and on devices other than CPUs. Changes are searched in this value, or in `value` if it is "
-        "null. If the clock itself changed by more than 10 %, the value is adjusted only to the clock of its own "
-        "period, so that a device that is slow because of a low clock remains slow",
+        "more than 10 %, and on devices other than CPUs. Dyno searches for changes in this value, or in `value` if "
+        "this one is null. If the clock itself changed by more than 10 %, values are adjusted only to the clock of "
+        "their period, so that a device that is slow because of a low clock remains slow",
     )
     counted: bool = Field(
         description="Whether changes and levels use the point. Results that are `untrusted`, emulated or the rerun of "
@@ -39,8 +39,8 @@ class HistoryPoint(Stored):
 class HistoryContext(Stored):
     """A software environment of the series. Changes are searched within the points of one context.
 
-    `ratio` compares the first level of this context with the last level of the context before, over at most ten counted
-    points of each. Above 1 is better.
+    `ratio` compares the first level of this context with the last level of the previous context, each over at most ten
+    counted points. Above 1 is better.
     """
 
     context_id: str | None
@@ -48,8 +48,8 @@ class HistoryContext(Stored):
     job: str = Field(description="The job of its first point")
     points: int
     differences: list[Difference] = Field(
-        description="Fields of the environment that differ, at most 20, with their values in the context before and in "
-        "this one; empty for the first context"
+        description="Fields of the environment that differ, at most 20, with their values in the previous context and "
+        "in this one; empty for the first context"
     )
     ratio: float | None = None
     low: float | None = None
@@ -75,7 +75,7 @@ class HistoryChange(Stored):
 
 
 class ClassBand(Stored):
-    """The device compared with others of its class, which ran the same spec and have the same `hardware_id`.
+    """The device compared with other devices of its class, which ran the same spec and have the same `hardware_id`.
 
     `value` is the median of the device's last ten counted points, not adjusted to one clock. The next device of this
     class will be between `low` and `high` with a probability of 99 %, as for METRIC_OUT_OF_BAND.
@@ -113,7 +113,7 @@ class ResultSeries(Stored):
     metric: str
     headline: bool = Field(
         True,
-        description="Whether it is the headline metric, the first with a figure of each run. Others raise no alarms",
+        description="Whether it is the headline metric: the first with a figure of each run. Others raise no alarms",
     )
     unit: str
     better: Literal["higher", "lower"]
@@ -121,7 +121,7 @@ class ResultSeries(Stored):
     points: list[HistoryPoint]
     contexts: list[HistoryContext]
     changes: list[HistoryChange]
-    of_class: ClassBand | None = Field(description="Null without a counted point")
+    of_class: ClassBand | None = Field(description="Null if no point is counted")
 
 
 class AlarmRecord(Stored):
@@ -138,8 +138,8 @@ AlarmState = Literal["new", "confirmed", "not_confirmed", "acknowledged"]
 class Alarm(HistoryChange):
     """A change of the headline metric by more than 5 %, with a `z` above 6.
 
-    If each result resembles the one before as in recorded series (autocorrelation 0.44) and results deviate by 4 %, a
-    series raises 0.06 to 0.25 false alarms a year; with an autocorrelation of 0.8, about 4.
+    A series raises 0.06 to 0.25 false alarms a year if its results deviate by 4 % and have the autocorrelation of
+    recorded series, 0.44. With an autocorrelation of 0.8, it raises about 4.
 
     `state`: `new` until the rerun of its job has a result. Then `confirmed` if that result is nearer to the level after
     the change than to the level before, else `not_confirmed`. `acknowledged` once a client has acknowledged the alarm.
@@ -152,7 +152,7 @@ class Alarm(HistoryChange):
     state: AlarmState
     rerun: str | None = Field(None, description="The job that Dyno submitted to confirm the change")
     acknowledged_at: AwareDatetime | None = None
-    acknowledged_by: str | None = Field(None, description="The id of the key; null without a key")
+    acknowledged_by: str | None = Field(None, description="The id of the API key; null if the client had none")
     acknowledge_url: str = Field(description="POST to it to acknowledge the alarm")
 
 

@@ -25,9 +25,9 @@ class WorkloadEntry(Stored):
     name: str
     description: str
     frameworks: list[str] = Field(description="Frameworks that can run the workload, installed or not")
-    trains: bool = Field(description="Whether it trains a model. Its results then have `training`")
+    trains: bool = Field(description="Whether it trains a model, so that its results have `training`")
     replicable: bool = Field(description="Whether `replicas` above 1 copies the model to several devices")
-    datasets: list[str] = Field(description="Data sets that it can run on. Empty if it needs no data set")
+    datasets: list[str] = Field(description="Data sets that it can use. Empty if it needs no data set")
     params: dict[str, Any] = Field(description="JSON Schema of `params`, with defaults")
     metrics: list[WorkloadMetric]
     references: list[Reference] = Field(description="Published figures and their caveats")
@@ -38,7 +38,7 @@ class WorkloadList(Stored):
 
 
 class WarningEntry(Stored):
-    """What a warning code means, and what to do. `at_submit`: it is about a spec, in the response to its submit."""
+    """What a warning code means, and what to do. `at_submit`: it is about a spec and in the response to the submit."""
 
     code: str
     severity: Literal["A", "B", "C"] = Field(

@@ -35,7 +35,7 @@ def new_ulid(now_s: float | None = None) -> str:
         return "".join([_PAIRS[(_last >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
-SCHEMA = 1  # a new schema needs a new version, whose devices have their own profiles (dyno/store/placement.py)
+SCHEMA = 1  # a new schema needs a new version of Dyno: each version has its own profiles (dyno/store/placement.py)
 MAX_ATTEMPTS = 2
 MAX_HAND_BACKS = 10  # of a job by workers that shut down; each further hand-back counts as an attempt
 
@@ -62,7 +62,7 @@ class Event(StrEnum):
     FAIL = "fail"  # finish.lua
     STOP = "stop"  # finish.lua: the supervisor stopped the run because of a cancel
     CANCEL = "cancel"  # cancel.lua, requested by a caller
-    REQUEUE = "requeue"  # requeue.lua: the worker handed it back, or an infrastructure failure with an attempt left
+    REQUEUE = "requeue"  # requeue.lua: the worker handed the job back, or infrastructure failed with an attempt left
     EXPIRE = "expire"  # expire.lua: the lease ran out, an attempt is left
     EXHAUST = "exhaust"  # expire.lua: the lease ran out on the last attempt
 
@@ -120,10 +120,10 @@ class Failure(Stored, serialize_by_alias=True, validate_by_name=True):
 class Progress(Stored):
     """The progress of a running job, or the last progress of a done job. `fraction` is 0 to 1 over all runs.
 
-    `eta_s` is the remaining time, estimated from earlier jobs of this kind and from the runs so far; null below 5 % if
-    there are no such jobs. It decreases between two reports, without a new version. `elapsed_s` is the time from the
-    claim of the job to the report. A done job has `fraction` 1 and `eta_s` 0, however it ended; its other fields say
-    how far it came.
+    `eta_s` is the remaining time, estimated from earlier jobs of this kind and from the runs so far. Without such
+    jobs, it is null while `fraction` is below 0.05. It decreases between two reports, without a new `version`.
+    `elapsed_s` is the time from the claim of the job to the report. A done job has `fraction` 1 and `eta_s` 0, however
+    it ended; its other fields say how far it came.
     """
 
     phase: str
@@ -189,13 +189,13 @@ class QueuePlace(Stored):
         description="Estimated seconds until a device takes the job, at most one second old. The estimate uses the "
         "progress of the running jobs. For each job ahead in the queues of the same devices, it uses the durations of "
         "earlier jobs on such devices: jobs of equal params and settings, or else of the same workload. Null if no "
-        "equal job and fewer than 3 of the workload have succeeded, if no device takes the job now, or once it runs.",
+        "equal job and fewer than 3 of the workload have succeeded, if no device takes this job now, or once it runs.",
     )
     held_by: Holder | None = None
 
 
 class SpecWarning(Stored):
-    """A linter warning about a spec before it runs."""
+    """A warning about a spec, found before the job runs."""
 
     code: str
     message: str
@@ -213,10 +213,10 @@ class BaselineDifference(Stored):
 class BaselineOutcome(Stored):
     """A result compared with a baseline.
 
-    `ratio` says how many times as good as the baseline the result is, adjusted to the clock of the baseline's job if
+    `ratio` says how many times as good the result is as the baseline, adjusted to the clock of the baseline's job if
     the clocks of a CPU differ by at most 10 %. `low` and `high` bound it with a confidence of 95 %; if they are null,
-    `reason` says why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: the whole interval is above, and
-    the clock is at most 10 % higher than the baseline's. `inconclusive`: neither, or there is no interval.
+    `reason` says why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: the whole interval is above
+    that limit, and the clock is at most 10 % higher than the baseline's. `inconclusive`: all other cases.
     """
 
     name: str
@@ -237,7 +237,7 @@ class BaselineOutcome(Stored):
     other_work: list[str] = Field(
         [],
         description="The names of `differences` that mean different work or different hardware, and that the spec's "
-        "`baseline_allow` doesn't name. If there is any, the outcome is inconclusive",
+        "`baseline_allow` doesn't name. If it isn't empty, the outcome is inconclusive",
     )
 
 

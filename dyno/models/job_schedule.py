@@ -22,7 +22,7 @@ class NewSchedule(Model):
     timezone: Annotated[str, Field(min_length=1, max_length=64)] = Field(
         "UTC", description="The time zone of `cron`, such as Europe/Zurich"
     )
-    spec: dict[str, JsonValue] = Field(description="As for POST /v1/jobs")
+    spec: dict[str, JsonValue] = Field(description="A spec as for POST /v1/jobs")
     enabled: bool = Field(True, description="False keeps the schedule without firing it")
 
 

@@ -75,7 +75,7 @@ def device_name(device: Mapping[str, Any]) -> str:
 
 
 def model_name(model: str) -> str:
-    """The readable name of a device's `model`. Returns other models than processors' identities unchanged.
+    """The readable name of a device's `model`. A model that isn't a processor's identity stays unchanged.
 
     Processors with one name may differ, for example in the stepping. Then their results aren't compared as peers.
     """
@@ -116,5 +116,5 @@ def _code_name(identity: re.Match[str]) -> str | None:
 
 
 def _without_decoration(marketing_name: str) -> str:
-    """Such as "Intel Xeon Platinum 8481C" for "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"."""
+    """The name alone: "Intel Xeon Platinum 8481C" for "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"."""
     return " ".join(_DECORATION.sub(" ", marketing_name).split())

@@ -28,10 +28,10 @@ class CoreShares(Stored):
     """Other users of a device's cores from the first to the last sample, as shares of those cores' time.
 
     `others`: other processes. `stolen`: other virtual machines on the host. `beside`: the sibling hyperthreads of these
-    cores. `waited`: this process's own threads, ready to run but not running; null if the kernel doesn't count it.
+    cores. `waited`: this process's own threads that were ready but not running; null if the kernel doesn't count it.
     `most_taken`: the share of the most disturbed core that other virtual machines, siblings and interrupts took.
     `most_waited`: the share of the time that the most delayed thread waited; null if `waited` is null. `package_busy`:
-    how many of the package's `package_cores` other cores were busy on average.
+    the average number of busy cores among the package's other cores, of which there are `package_cores`.
     A run's `core_shares` is null if its device has no cores or the system doesn't report these times.
     """
 
@@ -54,14 +54,14 @@ class Memory(Stored):
 class Sensors(Stored):
     """One sampled window of one run. Dyno reads sensors `looks` times, between samples and never inside one.
 
-    `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds. These are
-    the seconds between two readings of the counter: the last reading, and the reading at the start of the window or the
-    nearest before. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory").
+    `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds. This
+    time begins with the counter's reading at the start of the window, or the nearest reading before, and ends with the
+    last reading. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm", "memory").
     `throttle_reasons` lists all reasons that were read or counted. `throttled_s` is the time that the device counted
     for each reason between two such readings. `throttled_share` is the largest of these times as a share of the whole
-    time, or without counters the share of readings that found a reason. `throttle_events` counts how often a CPU
+    time; without counters, it is the share of readings that found a reason. `throttle_events` counts how often a CPU
     lowered its clock. `other_processes` counts other processes that use the device. `utilisation` is the share of time
-    in which anything ran on the device, as the device counts (up to 1 s before the last reading).
+    in which anything ran on the device; the device itself measures it, in up to 1 s before the last reading.
     """
 
     looks: int = 0
@@ -80,10 +80,10 @@ class Sensors(Stored):
 
 
 class Energy(Stored):
-    """`joules` over the sampled windows of all runs, `window_s` seconds in all. If `joules` is null, `reason` says why.
+    """Energy in the sampled windows of all runs, in total `window_s` seconds. If `joules` is null, `reason` says why.
 
     `joules_per_sample` is per unit of the throughput, such as a training sample or an image; null for pure arithmetic.
-    `flop_per_joule` counts executed operations. `covers` names the hardware whose energy this is.
+    `flop_per_joule` counts executed operations. `covers` names the hardware that used the energy.
     """
 
     joules: float | None = None
@@ -127,7 +127,7 @@ class BasedOn(Stored):
 
 
 class Repeat(Stored):
-    """Where the next result of the same spec on this device will fall, with a probability of 95 %.
+    """The range of the next result of the same spec on this device, with a probability of 95 %.
 
     This includes the clock's usual changes from job to job. `clock_hz` is the clock of this result. To adjust a value
     from another clock to this clock, multiply it by (`clock_hz` / other clock)^`elasticity`. Both fields are null if
@@ -176,11 +176,11 @@ class Metric(Stored):
 
 
 class Phases(Stored):
-    """The duration of each phase in seconds, once per process; null for a phase that didn't happen.
+    """The duration of each phase of a process, in seconds; null for a phase that didn't happen. A result has medians.
 
     `import_s` is null in a forked runner, since its zygote has already imported the framework. `compile_s` is the time
-    to trace and build the graph and, with XLA, to compile it. `first_execution_s` includes what the framework chooses
-    when a graph first runs (kernels). `steady_s` is the sampling window.
+    to trace and build the graph and, with XLA, to compile it. `first_execution_s` includes the framework's choice of
+    kernels when a graph first runs. `steady_s` is the sampling window.
 
     `training_s` is the full training, in the first run only. `cases_s` is the time of all cases except the first: their
     first executions, warm-up and samples. `overhead_s` is the rest: start of the process and its interpreter, locks,
@@ -274,11 +274,11 @@ class RunSummary(Stored):
 class Epoch(Stored):
     """One epoch of training. `time_s` excludes validation. The first epoch includes compilation.
 
-    `loss` and `accuracy` are running means over the epoch, as Keras prints them. If there is a `validation_s`, a null
+    `loss` and `accuracy` are running means over the epoch, as Keras prints them. If `validation_s` isn't null, a null
     `validation_loss` was NaN or infinite. `core_shares` cover this epoch (the first epoch from the start of
-    compilation), and are null as in a run. `cpu_s` is the process's processor time in the epoch; for the first epoch it
-    lacks the steps that ran before and that count as part of it.
-    `test_accuracy`: on the test set after the epoch, if the spec has a `target_accuracy`.
+    compilation), and are null for the same reasons as in a run. `cpu_s` is the process's processor time in the epoch.
+    For the first epoch, it lacks the steps that ran earlier and count as part of this epoch. `test_accuracy` is the
+    accuracy on the test set after the epoch, if the spec has a `target_accuracy`.
     """
 
     index: int
@@ -304,9 +304,9 @@ class CallbackEvent(Stored):
 
 
 class Trial(Stored):
-    """One of several full trainings that differ only in the seed. `loss`: of the last epoch.
+    """One of several full trainings that differ only in the seed. `loss` is the loss of the last epoch.
 
-    `highest_loss`: of all epochs; null in some results in docs/results. `start_loss`: see `Training`.
+    `highest_loss` is the highest of all epochs; null in some results in docs/results. `start_loss`: see `Training`.
 
     `epochs_to_accuracy` is the number of epochs until the test accuracy first reached the spec's `target_accuracy`, and
     `time_to_accuracy_s` is the time of these epochs, without validation and tests. Both are null if the trial didn't
@@ -342,13 +342,13 @@ class Training(Stored):
     """The first run's full training. `accuracy` is on the test set, 0 to 1, with a 95 % Wilson interval.
 
     With several trials, `accuracy` is their mean, with Student's t interval over the seeds, and `wrong` is null except
-    in `trials`. All other fields are the first trial's. `test` holds figures on the test set by name, and `baselines`
-    the same figures for methods without training.
+    in `trials`. All other fields are the first trial's. `test` has figures on the test set by name, and `baselines`
+    has the same figures for reference predictors, which need no training.
 
     With a `target_accuracy`, `trials` has a row even for a single trial.
 
     `start_loss` is the first batch's loss before the first step. It is null if the first call made several steps, if
-    the batch has fewer than 32 samples, and with another job's weights. `sensors`: from compilation to the evaluation.
+    the batch has fewer than 32 samples, and with another job's weights. `sensors` covers compilation to evaluation.
     """
 
     epochs: list[Epoch]
@@ -399,16 +399,16 @@ class LargerBudget(Stored):
 
 
 class BudgetUse(Stored):
-    """How the budget was spent, in seconds. `once_s` is what only the first run did; the rest is over all runs."""
+    """How the budget was spent, in seconds. `once_s`: work of the first run only. Other fields are sums over runs."""
 
     budget_s: float
-    spent_s: float = Field(description="All runs; more than the budget if five runs take longer")
+    spent_s: float = Field(description="Time of all runs; exceeds the budget if five runs take longer")
     runs: int
     samples: int = Field(description="Number of samples of all runs and cases")
-    starting_s: float = Field(description="Processes, devices, data, builds, compilation and ends of the runs")
+    starting_s: float = Field(description="To start and end all runs: processes, devices, data, builds, compilation")
     warmup_s: float
     sampling_s: float
-    once_s: float = Field(description="A full training, and the checks and choices of the first run")
+    once_s: float = Field(description="For a full training, and for the checks and choices of the first run")
     larger: list[LargerBudget] = []
 
 
@@ -460,7 +460,7 @@ class Result(Stored):
 
     @property
     def headline(self) -> Metric | None:
-        """The first metric with a figure for each run, else the first."""
+        """The first metric with a figure for each run, or else the first metric."""
         return next((each for each in self.metrics if each.by_run), next(iter(self.metrics), None))
 
     def metric(self, name: str) -> Metric | None:
@@ -531,7 +531,7 @@ class PartialMetrics(Stored):
 
 
 class RunSamples(Stored):
-    """The samples of one run or case: seconds per execution, in the order they were taken. No outliers are dropped."""
+    """The samples of one run or case: seconds per execution, in the order of measurement. No outliers are dropped."""
 
     run: int = Field(description="The run's index in the result's `runs`, from 0")
     case: str | None = Field(None, description="The name of the case, if the workload has several")
@@ -564,7 +564,7 @@ class Peer(Stored):
     clock_hz: float | None = None
     failed: bool = Field(
         False,
-        description="Whether the result failed its baseline; then it isn't used to estimate how much results differ",
+        description="Whether the result failed its baseline; if so, it isn't used to estimate the scatter of results",
         exclude_if=lambda failed: not failed,
     )
 

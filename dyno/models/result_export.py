@@ -8,13 +8,13 @@ from dyno.models.job import Job, Stored
 from dyno.models.result import Result, RunSamples, VariantName, Verdict
 
 MEDIA_TYPE = "application/x-ndjson"
-MAX_LINES = 100  # of one request: Redis writes them in one step, which takes 10 ms
+MAX_LINES = 100  # in one request: Redis writes their results in one step, which takes 10 ms
 
 
 # Limits of an imported result, above the numbers of any workload.
 MAX_METRICS = 500
 MAX_PARAMS = 64
-MAX_ROWS_CHARACTERS = 2**20  # of all its rows in the table of results; each row includes the names of the columns
+MAX_ROWS_CHARACTERS = 2**20  # of all rows of one result in the table; each row includes the names of the columns
 
 
 class ExportedResult(Stored, serialize_by_alias=True, validate_by_name=True):

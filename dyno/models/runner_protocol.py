@@ -54,7 +54,7 @@ class CaseRecord(Stored):
 
 
 class CallQuantile(Stored):
-    """A percentile of one run's calls, in seconds, with the interval of its order statistics."""
+    """A percentile of one run's calls, in seconds, with an interval from order statistics."""
 
     value: float | None
     low: float | None = None
@@ -64,7 +64,7 @@ class CallQuantile(Stored):
 
 
 class RunRecord(Stored):
-    """All that one run measured. Sample times are seconds per execution, in the order they were taken.
+    """All that one run measured. Sample times are seconds per execution, in the order of measurement.
 
     `cases` has every case, and its first entry repeats the run's own figures. It is empty if there is only one case.
     """
@@ -75,7 +75,7 @@ class RunRecord(Stored):
     sample_cpu_s: list[tuple[float, float]] = []  # (user, system) processor seconds of each sample
     work: float  # FLOP or training samples in one execution
     warnings: list[ResultWarning] = []
-    unchecked: dict[str, str] = {}  # code -> why: checks of class A and B that this run couldn't make
+    unchecked: dict[str, str] = {}  # code -> reason, for checks of class A and B that this run couldn't make
     verified: list[str] = []  # the output checks that this workload made
     precision: Precision | None = None
     training: Training | None = None

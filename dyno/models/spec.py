@@ -18,17 +18,17 @@ Priority = Literal["low", "normal", "high"]
 MAX_REPLICAS = 64
 BUDGET_S = 15.0  # how long a job measures, by default
 LEAST_RUNS = 5  # results of fewer runs aren't trusted
-TARGET_RUNS = 30  # the most runs for a target, by default
+TARGET_RUNS = 30  # default maximum of runs for a target
 # Numbers of samples of a run that shares a budget.
 SAMPLES = 10  # two windows of warm-up detection
-FEW_SAMPLES = 5  # if a run has no time for more
+FEW_SAMPLES = 5  # for a run without time for more
 MOST_SAMPLES = 40  # if the number of runs is given; more samples would hardly narrow an interval
 MOST_RUNS = 100
 # The values of `min_samples`, `min_s` and `max_s` that a spec leaves out, if it has at least one of them.
 MIN_SAMPLES = 20
 MIN_S = 2.0
 MAX_S = 60.0
-TARGET_REL_CI = 0.01  # if the spec has none: for a range of processes, and for the samples of a run
+TARGET_REL_CI = 0.01  # for a spec without a target: for a range of processes, and for the samples of a run
 MARGIN = 0.02
 CONFIDENCE = 0.95
 MIN_EXPIRES_IN_S = 60
@@ -77,7 +77,7 @@ def _valid_webhook_url(url: str) -> str:
 
 
 class DeviceSelector(Model):
-    """Which devices may run the job. All null means any device.
+    """Which devices may run the job. If all fields are null, any device may.
 
     Shorthands: "cpu", "gpu", "tpu", "any", "gpu:0", "gpu:0@host".
     """
@@ -143,8 +143,8 @@ class Measure(Model):
     within the target (default 0.01). The defaults of these three fields are then 20, 2 and 60.
 
     With `target_rel_ci`, the scatter of the first `processes.min` runs determines the number of runs, at most
-    `processes.max`. A range of processes without a target has the target 0.01. For a larger target than 0.02, Dyno uses
-    0.02 to decide whether a run is steady. Below the method's minimum, the result has INSUFFICIENT_SAMPLES.
+    `processes.max`. A range of processes without a target has the target 0.01. If the target is above 0.02, Dyno uses
+    0.02 to decide whether a run is steady. With too few or too short samples, the result has INSUFFICIENT_SAMPLES.
     """
 
     budget_s: Annotated[float, Field(gt=0, le=86400)] = Field(
@@ -163,7 +163,7 @@ class Measure(Model):
         None, description="Minimum number of samples of a run; null: as the budget allows", exclude_if=_is_null
     )
     max_s: Annotated[float, Field(gt=0, le=86400)] | None = Field(
-        None, description="Maximum time of a run's warm-up and samples, s; null: by the budget", exclude_if=_is_null
+        None, description="Maximum time of a run's warm-up and samples, s; null: as budgeted", exclude_if=_is_null
     )
     min_s: Annotated[float, Field(ge=0, le=3600)] | None = Field(  # after max_s, which its validator reads
         None, description="Minimum time of a run's samples, s; null: as the budget allows", exclude_if=_is_null

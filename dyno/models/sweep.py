@@ -34,13 +34,13 @@ PresetName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$", max_lengt
 class SweepRequest(Model):
     """A spec, and what to vary: either a `grid` or a list of `points`. With a preset, both may be left out.
 
-    Fields besides `preset` add to the preset or replace parts of it: axes of `grid`, fields of `spec`, and each name in
-    the spec's `params`, `measure` and `labels`. The axes are `framework`, `device`, `replicas`, `precision` (the
+    All other fields add to the preset or replace parts of it: axes of `grid`, fields of `spec`, and single names in the
+    spec's `params`, `measure` and `labels`. The axes are `framework`, `device`, `replicas`, `precision` (the
     workload's param for it) and `params.<name>`. The values `["auto"]` of `params.batch_size` stand for 32 and its
     doublings, up to the size of the data and to the estimated limit of the devices' memory.
     """
 
-    spec: dict[str, JsonValue] = Field({}, description="As for POST /v1/jobs. Axes replace the fields that they name")
+    spec: dict[str, JsonValue] = Field({}, description="A spec as for POST /v1/jobs. Axes replace the fields they name")
     grid: Annotated[dict[Axis, Annotated[list[JsonValue], Field(min_length=1)]], Field(min_length=1)] | None = Field(
         None, description="The values of each axis. Every combination is a point"
     )
@@ -111,7 +111,7 @@ class BatchLimit(Stored):
 
 
 class SweepRecord(Stored):
-    """The stored part of a sweep. Its jobs hold the rest."""
+    """The stored part of a sweep. The records of its jobs have the rest."""
 
     workload: str
     metric: MetricName
@@ -163,9 +163,9 @@ class SweepPoint(Stored):
     job: str = Field(description="The job of the first round")
     jobs: list[str] = Field(description="The jobs of all rounds, in order")
     status: Status | Literal["gone"] = Field(
-        description="The status of the job; `gone` if it was deleted or has expired. With rounds: `running` also "
-        "between jobs, `succeeded` if all jobs have succeeded, else the status of the first job that hasn't. Canceled "
-        "jobs of a stopped point are ignored"
+        description="The status of the job; `gone` if it was deleted or has expired. With rounds: `running` from "
+        "the first start to the last end, then `succeeded` if all jobs succeeded, else the status of the first job "
+        "that didn't. Canceled jobs of a stopped point are ignored"
     )
     status_reason: str | None = None
     metrics: list[PointMetric] | None = None
@@ -205,8 +205,8 @@ SweepStatus = Literal["running", "succeeded", "partial", "canceled"]
 class SweepSummary(Stored):
     """A sweep in a list.
 
-    `running`: a job waits or runs. `succeeded`: every point has a result or was stopped. `canceled`: the sweep, or each
-    of its jobs, was canceled before. `partial`: all jobs are done, and some have failed, were canceled or are gone.
+    `running`: a job waits or runs. `succeeded`: every point has a result or was stopped. `canceled`: else, if the sweep
+    or each job was canceled. `partial`: all jobs are done, and some have failed, were canceled or are gone.
     """
 
     id: str
@@ -225,7 +225,7 @@ class SweepSummary(Stored):
 
 
 class BatchSizes(Stored):
-    """The results so far of a search for batch sizes, at one combination of the other axes' `values`."""
+    """The results so far of a search for batch sizes, at one combination of the `values` of the other axes."""
 
     values: Values
     largest_that_fits: int | None = Field(description="The largest batch size with a result")
@@ -245,7 +245,7 @@ class Sweep(SweepSummary):
     """
 
     metric: MetricName | None = Field(
-        description="The metric that `ratio` compares; null if it follows from a result and no point has a result yet"
+        description="The metric that `ratio` compares; null while it depends on a result and no point has a result"
     )
     eta_s: float | None = Field(None, description="Estimated seconds until all jobs are done; null if unknown")
     batch_sizes: list[BatchSizes] = Field([], description='The outcome of a search for batch sizes ("auto")')

@@ -25,8 +25,8 @@ class Outcome(StrEnum):
     DELIVERED = "delivered"
     REFUSED = "refused"  # the receiver answered with another status than 2xx, such as a redirect
     TIMEOUT = "timeout"
-    UNREACHABLE = "unreachable"  # the name has no public address, or connection or certificate check failed
-    BLOCKED = "blocked"  # the URL is forbidden, for example since the host was removed from the allowed hosts
+    UNREACHABLE = "unreachable"  # no public address, a failed connection, or an invalid certificate
+    BLOCKED = "blocked"  # the URL is forbidden, for example because its host isn't allowed any more
     ERROR = "error"  # an error in Dyno, for example because it can't read the job
 
 

@@ -1,20 +1,20 @@
 -- Code that is prepended to every script: the clock, the job's record, and everything that changes with the record.
--- dyno/store/redis.py renders above this line: TRANSITIONS ("state event" -> state) from dyno/models/job.py, BOUNDS_S,
--- the bounds of each histogram, deletable_patterns() and RESERVED_BYTES.
+-- dyno/store/redis.py adds definitions above this line: TRANSITIONS ("state event" -> state) from dyno/models/job.py,
+-- BOUNDS_S (the bounds of each histogram), deletable_patterns() and RESERVED_BYTES.
 --
--- KEYS     per script. Keys that depend on stored data are built below from the namespace. Redis Cluster would forbid
---          that, and isn't supported.
+-- KEYS     see each script. Names of keys that depend on stored data are built below, from the namespace. Redis Cluster
+--          forbids access to such keys, so Dyno doesn't support it.
 -- ARGV[1]  namespace, the first part of every key
 
 local NAMESPACE = ARGV[1]
-local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress events are that numerous
+local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress events can reach this number
 local ALL_EVENTS_KEPT = 10000 -- the backlog for readers that lost their connection
-local EVENTS_REWRITTEN = 100 -- at most, when a job ends; 0.5 ms
-local LOG_BYTES_KEPT = 256 * 1024 -- per job: the end of the runners' output
+local EVENTS_REWRITTEN = 100 -- maximum number of events rewritten when a job ends, in 0.5 ms
+local LOG_BYTES_KEPT = 256 * 1024 -- per job: Dyno keeps only the end of the runners' output
 local FULL = '[Redis is full: output was dropped]\n'
 local DAY_MS = 86400000
-local PRIORITY_STEP = 2 ^ 50 -- between the scores of two priority classes; sums are exact in a double
-local ROUND_STEP = 2 ^ 16 -- between the scores of two rounds
+local PRIORITY_STEP = 2 ^ 50 -- distance between the scores of two priority classes; a double holds all scores exactly
+local ROUND_STEP = 2 ^ 16 -- distance between the scores of two rounds
 
 local function key(...)
   return NAMESPACE .. ':' .. table.concat({ ... }, ':')
@@ -27,8 +27,8 @@ end
 
 local server = redis
 
--- "record" for a job's record. "derived" for a key whose damaged value may be deleted, because it can be rebuilt from
--- the records or no promise depends on it (`Keys` in redis.py). nil for all other keys.
+-- Returns "record" for a job's record, and "derived" for a key whose damaged value may be deleted, because Dyno can
+-- rebuild the value or doesn't promise to keep it (`Keys` in redis.py). Returns nil for all other keys.
 local function role_of_key(name)
   local name_within = string.sub(name, #NAMESPACE + 2)
   if string.find(name_within, '^job:[^:]*$') then
@@ -51,7 +51,7 @@ local function remove_damaged(name, command)
     return false
   end
   if name == key('sequence') then
-    server.call('SET', name, integer(tonumber(server.call('TIME')[1]) * 1000)) -- above the numbers of all jobs
+    server.call('SET', name, integer(tonumber(server.call('TIME')[1]) * 1000)) -- higher than the number of any job
   end
   if type(server.pcall('SADD', key('jobs', 'damaged'), name)) == 'table' then -- the list of damaged keys is damaged
     server.pcall('DEL', key('jobs', 'damaged'))
@@ -62,7 +62,7 @@ local function remove_damaged(name, command)
 end
 
 local function recover(failure, command, name, ...)
-  local is_number = string.find(command, 'INCR', 1, true) -- else the error may be about an argument
+  local is_number = string.find(command, 'INCR', 1, true) -- other commands' errors may concern an argument
   local is_damaged = string.find(failure.err, 'WRONGTYPE', 1, true)
     or is_number and string.find(failure.err, 'not an integer', 1, true)
   local kind = is_damaged and role_of_key(name)
@@ -75,10 +75,10 @@ local function recover(failure, command, name, ...)
   error(failure)
 end
 
--- As redis.call, but a value of a wrong type doesn't end the script. After the script's first write, the error would
+-- Like redis.call, but a value of a wrong type doesn't end the script. After the script's first write, the error would
 -- leave a job between two states; before that write, it would block a queue, a device or all submits. A value that can
--- be rebuilt is deleted. A damaged record, or a value that may not be deleted here, reads as missing. Only the scripts
--- that end an attempt fail at a damaged record (`server.call`), so that the worker keeps the outcome.
+-- be rebuilt is deleted. A damaged record, or a value that the script may not delete, is treated as missing. Only the
+-- scripts that end an attempt fail at a damaged record (`server.call`), so that the worker keeps the outcome.
 local type, try = type, server.pcall
 local function call(...)
   local reply = try(...)
@@ -115,16 +115,16 @@ local function check_rights(commands, names)
   for index = 1, #commands do
     check_right(commands[index], names[1])
   end
-  if not redis.acl_check_cmd('DEL', unpack(names)) then -- one call, as each takes 0.4 us
+  if not redis.acl_check_cmd('DEL', unpack(names)) then -- one call for all names: each call takes 0.4 us
     for _, name in ipairs(names) do
       check_right('DEL', name)
     end
   end
 end
 
--- Redis keeps what a failed script has written, and a job whose record and indexes disagree would be lost. So each
--- script with a transition calls this function before its first write. It checks the rights to `commands`, which the
--- script calls only later, to the keys of all transitions, and to the further keys that are given.
+-- Redis doesn't undo the writes of a failed script, and a job whose record and indexes disagree would be lost. So each
+-- script with a transition calls this function before its first write. It checks that this user may call `commands`,
+-- which the script hasn't called yet, and may write the keys of all transitions and the additional keys.
 local has_rights = false
 local function require_rights(commands, ...)
   if has_rights then
@@ -141,7 +141,7 @@ local function require_rights(commands, ...)
   has_rights = true
 end
 
--- The bytes left below `maxmemory`, negative above it; math.huge if there is no limit or this user may not call INFO
+-- The bytes left below `maxmemory`; negative if Redis uses more, math.huge without a limit or the right to call INFO
 local function bytes_left()
   local info = redis.pcall('INFO', 'memory')
   local function figure(name)
@@ -151,14 +151,14 @@ local function bytes_left()
   return most == 0 and math.huge or most - figure('\nused_memory') + figure('\nmem_not_counted_for_evict')
 end
 
--- Returns whether `bytes` are left beyond those reserved for all live and `further` jobs; then the number of live jobs
+-- Returns whether `bytes` are free beyond the memory reserved for live and `further` jobs, and the number of live jobs
 local function is_spare(bytes, further)
   local live = redis.call('ZCARD', key('jobs', 'status', 'queued')) + redis.call('ZCARD', key('jobs', 'status', 'running'))
   return bytes_left() >= (live + further) * RESERVED_BYTES + bytes, live
 end
 
--- Fails as in a full Redis, unless memory for this many new jobs will be left after all live jobs have ended: even a
--- full Redis runs the scripts that end jobs. Only the first call in a script checks the memory.
+-- Fails with Redis' out-of-memory error unless the memory suffices for these new jobs and the results of all live jobs.
+-- Only the first call in a script checks the memory.
 local has_room_for_jobs = false
 local function require_room(jobs)
   if has_room_for_jobs then
@@ -171,19 +171,19 @@ local function require_room(jobs)
   has_room_for_jobs = true
 end
 
--- Counts for Prometheus, read by dyno/store/metrics.py: fields of one HASH, named with words from closed sets.
--- pcall: an error in a count must not prevent a transition.
+-- Increases a Prometheus counter (dyno/store/metrics.py): a field of one HASH, whose name has words from closed sets.
+-- pcall: an error in a counter must not prevent a transition.
 local function count(by, ...)
   redis.pcall('HINCRBY', key('counts'), table.concat({ ... }, ' '), by)
 end
 
--- Identifies the attempt in the events of its claim and its end, so that readers can match the two.
+-- Identifies the attempt in the events of its claim and its end, so that readers can match the two events.
 -- `claim` is a digest of the token, because the token is secret.
 local function whose(attempt, token, device)
   return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
 end
 
--- `more`: additional fields, such as those of whose() for the claim and the end of an attempt.
+-- `more`: additional fields, such as the result of whose() at the claim and the end of an attempt.
 local function append_event(id, event, status, version, owner, detail, more)
   local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(more or {}) }
   for name, text in pairs({ detail = detail, owner = owner }) do
@@ -208,11 +208,11 @@ local function is_progress(fields)
   return fields.event == 'heartbeat' and not fields.log and not fields.partial
 end
 
--- Removes the progress events of a job that ends from the job's own stream: they are most of its events, and no longer
--- of interest. Pieces of log stay, and so does the first entry, by which readers see that they missed nothing. Entries
--- of partial figures hold no events any more, but a reader's position may be within such an entry. So each is replaced
--- by an entry without a job, which readers skip. If few entries stay, they are rewritten: deleted entries leave gaps in
--- memory. pcall: a user that may not read and delete entries must still end jobs.
+-- When a job ends, removes the progress events from the job's own stream: they are most of its events, and no longer
+-- needed. Pieces of log stay. The first entry also stays, as it shows readers that they missed nothing. Entries of
+-- partial figures hold no events any more, but a reader's position may be within such an entry. So an entry without a
+-- job, which readers skip, replaces each of them. If few entries stay, the stream is rewritten, because deleted entries
+-- leave gaps in memory. pcall: a user that may not read or delete entries must still be able to end jobs.
 local function drop_progress(id)
   local stream, dropped, kept = key('job', id, 'events'), {}, {}
   local entries, changed = redis.pcall('XRANGE', stream, '-', '+'), false
@@ -289,13 +289,13 @@ local function keys_of(id)
   return names
 end
 
--- The digest in the name of a label's index, the ZSET jobs:label:<digest>. Labels may be long and have any characters.
+-- The digest that names a label's index, jobs:label:<digest>. A label itself may be long and have any characters.
 local function label_digest(label)
   return string.sub(redis.sha1hex(label), 1, 16)
 end
 
--- The digests of a job's labels, from its stored spec: one for each "name=value". A name with a "=" also has a digest
--- of its own, because the filter "a=b" also selects jobs with a label of the name "a=b".
+-- The digests of a job's labels, from its stored spec: one for each "name=value". A name that contains "=" also has a
+-- digest of its own, because the filter "a=b" also selects jobs with a label of the name "a=b".
 local function label_digests(spec)
   local digests = {}
   if not spec or not string.find(spec, '"labels":{"', 1, true) then
@@ -345,8 +345,8 @@ local function expire_record(id, status)
   return record[2]
 end
 
--- Stores a piece of log under the next number, and returns the number; nil if `name` is the name of the last piece.
--- Drops the oldest pieces beyond LOG_BYTES_KEPT. While the rest of the memory is reserved, stores only FULL, once.
+-- Stores a piece of log under the next number, and returns the number; nil if the last piece has the same `name`.
+-- Drops the oldest pieces beyond LOG_BYTES_KEPT. If the free memory is reserved, stores FULL once instead of pieces.
 local function keep_log(id, name, text)
   local log = key('job', id, 'log')
   local kept = redis.call('HMGET', log, 'first', 'next', 'bytes', 'last', 'full')
@@ -409,9 +409,9 @@ local function note_for_owner(owner, id, before, after, started_at)
   end
 end
 
--- Every change of a record goes through here. `before`: the job's status before the change (nil for a new job).
--- `fields`: other fields to change; for a new job, the whole record. A caller changes the record first, and drops the
--- lease or leaves the queue last: after an error in between, expire.lua, a claim or audit.lua repairs the rest.
+-- Applies an event to a job. `before`: the job's status before the event (nil for a new job). `fields`: other fields to
+-- change; for a new job, the whole record. The calling script must call this function first, and drop the lease or
+-- leave the queue last. After an error in between, expire.lua, a claim or audit.lua repairs the lease or the queue.
 local function change(id, event, before, fields, detail, more)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
   local done = is_done(after)
@@ -470,7 +470,7 @@ end
 -- is the job's schema, followed by a digest of its needs (dyno/store/placement.py). A job has no digest if its queue
 -- had too many classes (submit.lua), or if a worker couldn't read its spec (claim.lua). The class of such a job is its
 -- schema and its answers so far: whether the job fits, for each device profile that was checked.
--- `classes:<queue>`, HASH: each class -> its answers. `class:<queue>:<class>`, ZSET: its jobs, scored as in the queue.
+-- `classes:<queue>`, HASH: class -> answers. `class:<queue>:<class>`, ZSET: the class's jobs, scored as in the queue.
 -- Both keys are indexes of the queue. The queue is authoritative: index.lua and audit.lua correct the indexes.
 local function class_of(schema, needs, fits)
   if needs then
@@ -494,7 +494,7 @@ local function with_answers(answers, more)
   return answers
 end
 
--- `class` and `answers`: by default from the job's record. Returns all answers of the class.
+-- Adds a job to its class. Without `class`, reads it and `answers` from the job's record. Returns the class's answers.
 local function join_class(id, queue, score, class, answers)
   if not class then
     local record = redis.call('HMGET', key('job', id), 'schema', 'needs', 'fits')
@@ -518,14 +518,14 @@ local function leave_class(id, queue, class)
   end
 end
 
-local answers_of = {} -- by queue and class, for this call
+local answers_of = {} -- answers by queue and class, read once in a call
 local function answers_in(queue, class)
   local name = queue .. ' ' .. class
   answers_of[name] = answers_of[name] or redis.call('HGET', key('classes', queue), class) or ''
   return answers_of[name]
 end
 
--- Returns the record as HGETALL does. If the job waits, the record has the answers of its class, and the queue follows.
+-- Returns the record as HGETALL does. If the job waits, adds the answers of its class, and also returns the queue.
 local function with_fits(id)
   local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'schema', 'needs')
   local flat, queue = redis.call('HGETALL', key('job', id)), record[1] == 'queued' and record[2]
@@ -536,7 +536,7 @@ local function with_fits(id)
   return flat, queue
 end
 
-local reached = {} -- by queue
+local reached = {} -- results by queue, computed once in a call
 local function passed_over(queue)
   if reached[queue] == nil then
     local highest = false
@@ -577,12 +577,12 @@ local function round_of(score)
 end
 
 -- Keys take turns within a priority class, by start-time fair queueing (Goyal, Vin and Cheng, 1996) with jobs of equal
--- cost: each job has a round, and the queue is sorted by rounds. A new job's round is the one after its key's last
--- waiting job, or after the last round that devices for the job have taken, whichever is later. So if a key has no
--- other job in the queue, its job waits for at most one job of each other key. Requests without a key count as one key.
+-- cost: each job has a round, and the queue is sorted by rounds. A new job gets the round that follows the later of two
+-- rounds: the round of its key's last waiting job, and the last round in which devices for the job took a job. So a
+-- key's only job in the queue waits for at most one job of each other key. Requests without a key count as one key.
 --
--- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round that devices of the profile have taken;
--- "<priority>+" -> the same for any profile, for jobs without answers. A lost round follows from the queue's first job.
+-- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round in which devices of the profile took a job;
+-- "<priority>+" -> the highest of all profiles, for jobs without answers. If it is lost, the first job sets it.
 -- `jobs:waiting:<queue>:<owner>`, ZSET: the key's jobs, with their scores in the queue. The queue is authoritative.
 local function turns_of(queue)
   return key('jobs', 'turns', queue)
@@ -592,8 +592,8 @@ local function line_of(queue, owner)
   return key('jobs', 'waiting', queue, owner or '')
 end
 
--- The round of the key's last waiting job, or 0. Drops entries of jobs that have left the queue: if a job's record is
--- damaged, its owner is unknown when the job leaves the queue, so the entry stays.
+-- The round of the key's last waiting job, or 0. Drops entries of jobs that have left the queue. A job with a damaged
+-- record leaves such an entry, because its owner is unknown.
 local function own_round(queue, priority, owner)
   while true do
     local id, score = edge_of(line_of(queue, owner), priority, true)
@@ -604,7 +604,7 @@ local function own_round(queue, priority, owner)
   end
 end
 
--- `fits`: answers by profile, as in the job's record. `number`: the order of jobs within a round.
+-- The score of a new job. `fits`: answers by profile, as in the job's record. `number`: orders the jobs of a round.
 local function next_score(queue, priority, owner, fits, number)
   local fields = {}
   for profile in string.gmatch(fits or '', '(%w+)%+') do
@@ -618,7 +618,7 @@ local function next_score(queue, priority, owner, fits, number)
   end
   local score = priority * PRIORITY_STEP + (reached + 1) * ROUND_STEP + number % ROUND_STEP
   while redis.call('ZRANGE', key('queue', queue), integer(score), integer(score), 'BYSCORE', 'LIMIT', 0, 1)[1] do
-    score = score + 1 -- scores are unique, because scripts continue after a score
+    score = score + 1 -- scores must be unique, because scripts continue reading after a score
   end
   return integer(score)
 end
@@ -666,7 +666,7 @@ local function dequeue(id, queue, class)
 end
 
 -- The number of the owner's queued jobs. At the limit, up to 100 index entries are checked against their records,
--- because a wrong entry would count forever.
+-- because a wrong entry would otherwise stay forever.
 local function waiting(owner, most)
   local index = key('jobs', 'queued', owner)
   local queued = redis.call('ZCARD', index)
@@ -701,8 +701,8 @@ local END_COMMANDS = {
   'HSET', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'HDEL', 'PEXPIRE', 'HGET', 'SADD', 'HVALS', 'ZCARD',
 }
 
--- Ends an attempt without an outcome: cancels its job if that was requested, queues it if an attempt is left, or fails
--- it. Returns {new status, 1 if its queue was empty}. `counts` 0: don't count the attempt. The caller drops the lease.
+-- Ends an attempt without an outcome: cancels its job if a client requested that, queues it if an attempt is left,
+-- or fails it. Returns {new status, 1 if its queue was empty}. `counts` "0": don't count the attempt. Keeps the lease.
 local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure, is_handed_back)
   require_rights(END_COMMANDS)
   local record = redis.call('HMGET', key('job', id), 'cancel_requested_at', 'attempt', 'queue', 'score')

@@ -8,10 +8,10 @@
 --
 -- Returns {"admitted", {name, scope, prefix, created_at, last_used_at, each limit, high_priority, expires_at; nil for a
 --      field that the record lacks}}
---      or {"limited", ms until the next token, requests per second} or {"unknown"}: no such key, or a revoked one
+--      or {"limited", ms until the next token, requests per second} or {"unknown"}: the key is missing or revoked
 --      or {"expired", time of the expiry}
 
-local STEPPED_BACK_MS = 5000 -- if a bucket was filled later than this from now, Redis' clock has stepped back since
+local STEPPED_BACK_MS = 5000 -- if a bucket's fill time is more than this in the future, Redis' clock has stepped back
 
 local wanted = { 'digest', 'revoked_at', 'requests_per_s', 'tokens', 'filled_ms', 'last_used_at', 'expires_at' }
 local record = redis.call('HMGET', KEYS[1], unpack(wanted))

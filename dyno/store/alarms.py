@@ -1,7 +1,7 @@
-"""Records of alarms: the rerun that confirms an alarm, and who acknowledged it.
+"""Records of alarms: the rerun that checks an alarm, and who acknowledged the alarm.
 
-Alarms themselves are computed from the results. The records of a series expire together, so long after the last write
-that all results of that time have expired too.
+Alarms themselves are computed from the results. All records of a series expire together. They are kept after the last
+write until all results of that time have expired.
 """
 
 from collections import defaultdict
@@ -51,7 +51,7 @@ class AlarmRecords:
         name, pause_ms = self._keys.alarms_checked, max(1, round(every_s * 1000))
         with store_errors():
             taken = bool(await self._client.set(name, 1, nx=True, px=pause_ms))
-            if not taken:  # a longer TTL: Redis' clock has stepped back since
+            if not taken:  # shortens a TTL that grew because Redis' clock stepped back
                 await self._client.pexpire(name, pause_ms, lt=True)
         return taken
 

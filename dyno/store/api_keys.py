@@ -56,7 +56,7 @@ def limit_reached(limit: str, most: int, has: int, day_left_ms: int) -> LimitRea
 
 
 class LocalRates:
-    """Counts the requests of keys in this process while Redis can't count them. Its buckets are those of admit.lua."""
+    """Counts the requests of keys in this process while Redis can't. The token buckets work as in admit.lua."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -91,7 +91,7 @@ class ApiKeys:
         self._revoke = client.cached_script(SCRIPT_SOURCES[Script.REVOKE])
         self._open = client.cached_script(SCRIPT_SOURCES[Script.OPEN])
         self._rates = LocalRates()
-        self._admitted = OrderedDict[str, ApiKey]()  # by digest: the key, if its last request was admitted
+        self._admitted = OrderedDict[str, ApiKey]()  # digest -> the key whose last request was admitted
 
     async def any(self) -> bool:
         """Whether requests need a key."""
@@ -135,7 +135,7 @@ class ApiKeys:
         return [_key(key_id, record) for key_id, record in zip(ids, records, strict=True) if record]
 
     async def revoke(self, key_id: str) -> bool:
-        """Revoke the key: requests with it are refused from now on. False if it was revoked already.
+        """Revoke the key: the API refuses it from now on. Returns False if it was revoked before.
 
         Raises UnknownKey.
         """
@@ -169,7 +169,7 @@ class ApiKeys:
         return session
 
     async def admit_session(self, session: str) -> ApiKey | None:
-        """The key of the session; otherwise as `admit`. None if the session has ended or its key is revoked."""
+        """Like `admit`, for the key of the session. None if the session has ended or its key is revoked."""
         with store_errors():
             digest: Any = await self._client.get(self._keys.session(digest_of(session)))
         return None if digest is None else await self._admit_digest(digest)
@@ -210,7 +210,7 @@ class ApiKeys:
     def last_admitted(self, secret: str) -> ApiKey | None:
         """The key, if the last request with it was admitted.
 
-        It only lets a caller start reads at the same time as `admit`. Whether the request is admitted, `admit` decides.
+        A caller may use it to start reads while `admit` runs. Only `admit` decides whether the request is admitted.
         """
         return self._admitted.get(digest_of(secret))
 

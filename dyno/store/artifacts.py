@@ -33,8 +33,8 @@ class ArtifactFiles(Protocol):
 async def check_token(client: redis.asyncio.Redis, settings: Settings, job_id: str, token: str) -> None:
     """Raises StaleToken unless `token` belongs to the attempt that runs the job now.
 
-    The error is the same for an unknown job: the caller hasn't been authenticated, so it mustn't reveal which jobs
-    exist. As for a heartbeat, a lease that ran out is still valid until maintenance ends it.
+    The error is the same for an unknown job: the caller hasn't been authenticated, so the error mustn't reveal
+    which jobs exist. As for heartbeats, a lease that ran out is still valid until maintenance ends it.
     """
     with store_errors():
         record: Any = await client.hmget(Keys(settings.namespace).job(job_id), ["status", "token"])
@@ -72,11 +72,11 @@ def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) ->
         now_ms = seconds * 1000 + micros // 1000
         due: Any = client.zrange(keys.artifacts, "-inf", now_ms, byscore=True, offset=0, num=_AT_ONCE)
     for job_id in due:
-        with store_errors(), client.pipeline(transaction=False) as pipeline:  # also while Redis is full
+        with store_errors(), client.pipeline(transaction=False) as pipeline:  # a full Redis refuses every transaction
             pipeline.pttl(keys.job(job_id))
             pipeline.zscore(keys.artifacts, job_id)
             left_ms, due_ms = pipeline.execute()
-        if due_ms is None or due_ms > now_ms:  # another process has handled or deleted it since
+        if due_ms is None or due_ms > now_ms:  # another process has handled or deleted the job since
             continue
         with store_errors():  # reschedule first, so that a job that fails doesn't block the others
             client.zadd(keys.artifacts, {job_id: now_ms + LOOK_AGAIN_S * 1000})

@@ -8,12 +8,12 @@
 --
 -- KEYS[1]  audit, HASH {at_ms; running, queued, any: how many jobs of each kind were checked in this pass}
 -- ARGV[1]  namespace
--- ARGV[2]  least time between two calls, ms; an earlier call does nothing
--- ARGV[3]  most jobs of each kind       ARGV[4]  lease, ms
--- ARGV[5]  most attempts                ARGV[6]  failure of the last one, JSON
+-- ARGV[2]  minimum time between two calls, ms; an earlier call does nothing
+-- ARGV[3]  maximum number of jobs of each kind   ARGV[4]  lease, ms
+-- ARGV[5]  maximum number of attempts   ARGV[6]  failure of the last attempt, JSON
 -- ARGV[7]… jobs to put back into all indexes, after an index was damaged; then the call does nothing else
 --
--- Returns {kind of the repair, job id, …}. An error at a job has the kind "failed: <message>", and the audit continues
+-- Returns {kind of the repair, job id, …}. If a check fails, the kind is "failed: <message>", and the audit continues
 
 local found = {}
 
@@ -115,7 +115,7 @@ local function restore_done(id, status, record)
     end
   end
   if delivery == 'pending' then
-    redis.call('ZADD', key('jobs', 'webhooks', 'due'), 'NX', integer(NOW_MS), id) -- takes it out of its lane, if any
+    redis.call('ZADD', key('jobs', 'webhooks', 'due'), 'NX', integer(NOW_MS), id) -- its entry in a lane is then ignored
   end
 end
 

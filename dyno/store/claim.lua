@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Gives a device the lease of the best job that waits in several queues and fits the device. Priority decides first.
+-- Gives a device the lease of the best job that fits the device and waits in one of its queues. Priority decides first.
 -- Then keys take turns, within a queue (_ledger.lua) and over the device's queues. Of one key's jobs, the oldest goes
 -- first.
 -- A job that doesn't fit is passed over and keeps its place. A job of a newer schema is passed over too, because the
 -- worker would silently ignore fields that it doesn't know; the job's record then gives this as the reason.
 -- The script checks only the first job of each placement class (_ledger.lua): jobs that don't fit don't slow it down.
--- A device can't claim while it has a lease, even one that ran out: only expire.lua ends it, so that two attempts are
--- never live at once.
+-- A device can't claim while it has a lease, even if the lease ran out: only expire.lua ends it, so that two attempts
+-- are never live at once.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- KEYS[2]… queues that the device serves, ZSET of job ids by score
@@ -17,23 +17,23 @@
 -- ARGV[7]  newest schema of a job that the worker knows
 -- ARGV[8]  process that uses the device while the worker waits for the device, JSON. The job isn't leased then, and its
 --          record names the process. "" for a worker that has its device
--- ARGV[9]  most jobs of an "asked" reply
+-- ARGV[9]  maximum number of jobs in an "asked" reply
 -- ARGV[10] "1" if the classes were compared with their queues in an earlier call of this claim, else ""
--- ARGV[11]… jobs of the last "asked" reply, each followed by "+" if it fits that profile, "-" if not, "!" if the worker
---          can't read the job's spec. Then the job is claimed, so that its attempt reports the error
+-- ARGV[11]… jobs of the last "asked" reply, each followed by "+" if it fits that profile, "-" if it doesn't, "!" if the
+--          worker can't read the job's spec. A job with "!" is claimed, so that its attempt reports the error
 --
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 if a cancel was requested}
 --      or {"held", queue}: instead of "claimed" if ARGV[8] is set
 --      or {"asked", id, spec, …}: it is unknown whether these jobs fit the device; call again with the answers
 --      or {"unindexed", queue, …}: their classes lack jobs or have wrong jobs; run index.lua on each queue, call again
---      or {"further"}: LOOKS entries were repaired, or jobs of a newer schema noted; call again
+--      or {"further"}: LOOKS entries were repaired, or LOOKS jobs of newer schemas got a reason; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}: no waiting job fits
 
-local LOOKS = 100 -- 1.5 ms, measured on a busy machine with two cores: the longest that a call blocks other clients
+local LOOKS = 100 -- so that a call blocks other clients for at most 1.5 ms, measured on a busy machine with two cores
 local NEWER = 'newer_schema'
 local BUSY = 'device_busy'
 local UNREADABLE = '!'
-local REMEMBERED_MS = 60000 -- TTL of `passed`: a job's `passed_over` tells about the last minute
+local REMEMBERED_MS = 60000 -- TTL of `passed`, because a job's `passed_over` describes the last minute
 
 local device, token, profile, known_schema = ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7])
 local QUEUE_NAME_AT = #key('queue', '') + 1
@@ -49,7 +49,7 @@ local function reply(id)
   return { 'claimed', id, record[1], tonumber(record[2]), record[3], left_behind, record[4] and 1 or 0 }
 end
 
--- "+", "-", or nil if unknown
+-- Whether jobs with these answers fit the device: "+", "-", or nil if unknown
 local function answer(answers)
   if profile == '' then
     return '+'
@@ -59,7 +59,7 @@ local function answer(answers)
 end
 
 -- Stores an answer for all jobs of the class. But a job without a digest of its needs, or with a spec that the worker
--- can't read, moves to the class that has its own answers.
+-- can't read, moves to the class that its own answers determine.
 local function note_answer(id, sign)
   local record = redis.call('HMGET', key('job', id), 'status', 'queue', 'schema', 'needs', 'fits')
   if not allowed(record[1] or nil, 'claim') then
@@ -80,7 +80,7 @@ local function note_answer(id, sign)
   join_class(id, queue, score)
 end
 
--- Records the holder once for each process that uses the device, however often its worker calls.
+-- Records the process that uses the device in the job: once for each process, however often the worker calls.
 local function note_held(id, held_by)
   local record = redis.call('HMGET', key('job', id), 'queue', 'status_reason', 'held_by')
   if record[2] ~= BUSY or record[3] ~= held_by then
@@ -89,7 +89,7 @@ local function note_held(id, held_by)
   return record[1]
 end
 
--- The queues whose number of jobs differs from that of their classes
+-- The queues whose classes together have more or fewer jobs than the queue
 local function unindexed()
   local found = {}
   for _, queue in ipairs(queues) do
@@ -116,9 +116,9 @@ local function note_served(owner, queue)
   redis.call('PEXPIRE', name, DAY_MS)
 end
 
--- The turn of each queue that has a head, which is its first job that fits or may fit. The head whose key this device
--- served longest ago goes first. Of one key's heads, those in queues that also have other keys' jobs go first, and
--- these queues take turns. Then the oldest head goes first: ids begin with the time.
+-- The turn of each queue that has a head, its first job that fits or may fit. The head whose key this device served
+-- longest ago goes first. Among the heads of one key, heads in queues that also have other keys' jobs go first, and
+-- these queues take turns. Among equal heads, the oldest goes first: ids begin with the time.
 local function turns_of_queues(heads)
   local turns, number = {}, 0
   for _ in pairs(heads) do
@@ -153,8 +153,8 @@ local function add_first(jobs, heads, queue, class, count)
   end
 end
 
--- Returns the best job that fits, if any; the better jobs of which it is unknown whether they fit, best first; the
--- classes of newer schemas; the heads by queue
+-- Returns the best job that fits, if any; the jobs before it that may fit (their answers are unknown), best first; the
+-- classes of newer schemas; and the heads by queue
 local function survey()
   local fitting, unknown, newer, heads = {}, {}, {}, {}
   for _, queue in ipairs(queues) do
@@ -221,7 +221,7 @@ local function remember(queue, name, score)
   redis.call('PEXPIRE', key('passed', queue), REMEMBERED_MS, 'NX')
 end
 
--- The end of the part of a queue that this call has checked, as a bound of ZRANGE
+-- The score up to which this call has checked a queue, as a bound of ZRANGE
 local function looked_until(heads, queue)
   return heads[queue] and '(' .. integer(heads[queue].order) or '+inf'
 end
@@ -238,7 +238,7 @@ local function remember_passed(heads)
 end
 
 -- Records the reason in up to LOOKS jobs of newer schemas, once per job, however many workers pass it over. Returns
--- whether there may be more such jobs. A field of `passed` holds how far each class was processed.
+-- whether there may be more such jobs. A field of `passed` has the score up to which each class was processed.
 local function note_newer(newer, heads)
   local left = LOOKS
   for _, at in ipairs(newer) do
@@ -263,7 +263,7 @@ local function note_newer(newer, heads)
   return false
 end
 
--- Marks the queues whose jobs don't fit the device: their next submit must wake a worker, as this worker is idle now.
+-- Marks the queues whose jobs don't fit the device: the next submit must wake a worker, as this worker becomes idle.
 local function rest()
   for _, queue in ipairs(queues) do
     if redis.call('EXISTS', key('passed', queue)) == 1 then
@@ -280,11 +280,11 @@ local function take(job)
     { 'HSET', 'HDEL', 'HINCRBY', 'ZADD', 'ZREM', 'XADD', 'EXISTS', 'SREM', 'PEXPIRE' },
     NAMESPACE .. ':jobs:turns:', NAMESPACE .. ':jobs:served:'
   )
-  take_lease(device, id, token, ARGV[4], ARGV[5]) -- first: a running job always has a lease, which can expire
+  take_lease(device, id, token, ARGV[4], ARGV[5]) -- first, so that a running job always has a lease, which can expire
   redis.call('HDEL', key('job', id), 'status_reason', 'held_by')
   change(id, 'claim', 'queued', {
     token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = attempt,
-    fits = answers, -- for the job's class, if it is requeued
+    fits = answers, -- for the class that the job joins if it is requeued
   }, ARGV[4], whose(attempt, token, device))
   note_turn(job.queue, job.order, profile)
   note_served(record[4] or '', job.queue)
@@ -299,7 +299,7 @@ if lease[1] then
     return reply(lease[1]) -- a retry of a call whose reply was lost
   end
   if lease[3] and redis.call('ZADD', key('leases'), 'NX', lease[3], device) == 1 then
-    count(1, 'repaired', 'lease_not_listed') -- else the lease would never expire
+    count(1, 'repaired', 'lease_not_listed') -- an unlisted lease would never expire
   end
   return { 'leased', lease[1] }
 end

@@ -1,7 +1,7 @@
 """Rebuild keys whose values have a wrong type, because the data were damaged or edited by hand.
 
-A script that meets such a value deletes it, adds the key's name to `Keys.damaged`, and continues (`_ledger.lua`). The
-API's maintenance looks for values that no script has met, and rebuilds all keys in `Keys.damaged` from the records.
+A script that reads such a value deletes it, adds the key's name to `Keys.damaged`, and continues (`_ledger.lua`). The
+API's maintenance looks for values that no script has read, and rebuilds all keys in `Keys.damaged` from the records.
 Cordons, events, logs and counts are lost, because no record holds them.
 """
 
@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE, _AT_ONCE = 1000, 100
 _OWNER, _ANY = re.compile(r"(key_\w+)?"), re.compile(".*", re.DOTALL)
-_REPAIRED_WITHIN_MS = 60_000  # later, another process begins again; 10,000 records take about a second
+_REPAIRED_WITHIN_MS = 60_000  # then another process may start a repair; 10,000 records take about 1 s
 
 
 def _lists(keys: Keys) -> list[str]:
-    """The keys with a fixed name, and those of each status."""
+    """The names of the keys with a fixed name, and of the index of each status."""
     singles = [getattr(keys, name) for name, row in keys.rows().items() if isinstance(row, Single)]
     return [*singles, *map(keys.jobs_with_status, Status)]
 
@@ -41,7 +41,7 @@ def _of_queues(keys: Keys, queues: Collection[str]) -> list[str]:
 
 
 def remove_damaged(client: redis.Redis, keys: Keys, names: Iterable[str]) -> None:
-    """Delete the values of wrong types, and list their keys in `Keys.damaged`. Values with an origin "record" stay."""
+    """Delete the values of wrong types, and list their keys in `Keys.damaged`. Values of the origin "record" stay."""
     given = [part for name in names if (kind := keys.deletable_type(name)) for part in (name, kind)]
     if given:
         client.register_script(SCRIPT_SOURCES[Script.REMOVE])(args=[keys.namespace, *given])
@@ -75,7 +75,7 @@ def _make_again(client: redis.Redis, settings: Settings, names: Collection[str])
     for job_ids in _ids(client, keys.job(""), JOB_ID):
         audit_indexes(client, settings, job_ids)
         if keys.artifacts in names:
-            client.zadd(keys.artifacts, dict.fromkeys(job_ids, 0), nx=True)  # each may have files
+            client.zadd(keys.artifacts, dict.fromkeys(job_ids, 0), nx=True)  # each of these jobs may have files
     for sweep_ids in _ids(client, keys.sweep(""), SWEEP_ID):
         for sweep_id in sweep_ids:
             with _damaged_skipped(keys.sweep(sweep_id)):
@@ -106,7 +106,7 @@ def _list_schedules(client: redis.Redis, keys: Keys, owner: str) -> None:
 
 @contextmanager
 def _damaged_skipped(name: str) -> Iterator[None]:
-    """Skip a damaged record. Requests that use it get the error."""
+    """Skip a damaged record. Requests that use the record get the error."""
     try:
         yield
     except (redis.ResponseError, ValueError, TypeError, AttributeError, LookupError) as error:
@@ -116,7 +116,7 @@ def _damaged_skipped(name: str) -> Iterator[None]:
 
 
 def _ids(client: redis.Redis, before: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:
-    """The parts of key names after `before` that match the whole pattern, up to 100 at a time."""
+    """The parts of key names after the prefix `before` that match `pattern`, in lists of up to 100."""
     glob = re.sub(r"([\]\[*?^\\-])", r"\\\1", before) + "*"
     names = (str(name).removeprefix(before) for name in client.scan_iter(match=glob, count=_SCANNED_AT_ONCE))
     ids = filter(pattern.fullmatch, names)

@@ -6,9 +6,9 @@
 -- KEYS[2]  artifacts, ZSET of jobs by time of the next check of their files, ms
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  how long after the job's end uploads may continue, ms
--- ARGV[4]  for retention, the number of done jobs to keep: the job stays if there are no more than these, or if its
+-- ARGV[4]  for retention, the number of done jobs to keep: the job stays if at most so many exist, or if its
 --          webhook is pending and was never redelivered. Absent for a deletion that a caller requested
--- ARGV[5]  1 if ARGV[4] limits the owner's done jobs; absent if it limits those of all owners
+-- ARGV[5]  1 if ARGV[4] limits the owner's done jobs; absent if it limits the done jobs of all owners
 --
 -- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"} or {"kept"}
 

@@ -2,23 +2,23 @@
 -- Leases a due delivery for the duration of an attempt. The attempt counts from now on, even if the deliverer dies
 -- before it settles the attempt. If no attempt is left and the last one was never settled, the delivery has failed.
 --
--- Due deliveries wait in lanes, one per owner (an API key; "" for none) and receiver. The owner served longest ago
--- goes first; of its receivers, the one served longest ago; of that receiver's jobs, the one that was due first. So a
--- backlog of one owner or receiver doesn't delay the others.
+-- Due deliveries wait in lanes: one lane for each pair of owner (an API key; "" for none) and receiver. A call picks
+-- the owner that was served longest ago, then its receiver that was served longest ago, then the receiver's job that
+-- was due first. So a backlog of one owner or receiver doesn't delay the others.
 --
 -- KEYS[1]  due, ZSET of jobs by time of the next attempt, ms; deliveries in lanes aren't in it
--- KEYS[2]  ready, ZSET of owners by the time when they were last served, ms. <KEYS[2]>:<owner> is such a ZSET of the
+-- KEYS[2]  ready, ZSET of owners by the time when they were last served, ms. <KEYS[2]>:<owner> is the same for the
 --          owner's receivers, and <KEYS[2]>:<owner>:<receiver> is a ZSET of jobs by the time when they were due
 -- ARGV[1]  namespace
 -- ARGV[2]  token of the attempt         ARGV[3]  duration of the lease, ms
--- ARGV[4]  most attempts in a series    ARGV[5]  number of attempts whose outcomes are kept
--- ARGV[6]  number of excluded receivers. Then follow these receivers, as they were returned, and the excluded owners
+-- ARGV[4]  maximum number of attempts in a series   ARGV[5]  number of attempts whose outcomes are kept
+-- ARGV[6]  number of excluded receivers; these receivers follow, as earlier calls returned them, then excluded owners
 --
 -- Returns {"taken", job id, attempts in this series, receiver, owner, now} or {"none"} or {"again"} (call again: one
 -- call is limited to LOOKED_AT jobs)
 
-local LOOKED_AT = 500 -- jobs in one call, about 4 ms
-local CLOCK_NOTED_MS = 5000 -- in `clock`, a STRING: Redis' time at a recent call, in ms
+local LOOKED_AT = 500 -- maximum number of jobs that one call checks, in about 4 ms
+local CLOCK_NOTED_MS = 5000 -- a call updates `clock` (a STRING: Redis' time in ms) if it differs by this much
 
 local looked_at = 0
 local busy_receivers, busy_owners = {}, {}
@@ -38,7 +38,7 @@ local function receiver_of(url)
   return name .. ':' .. integer(tonumber(port) or (scheme == 'http' and 80 or 443))
 end
 
--- If Redis' clock has stepped back by 5 s or more since a recent call, moves all due times back by as much.
+-- If Redis' clock has stepped back by 5 s or more since a recent call, moves all due times back by the same amount.
 local function follow_clock()
   local clock = key('jobs', 'webhooks', 'clock')
   local back_ms = (tonumber(redis.call('GET', clock)) or 0) - NOW_MS
@@ -70,7 +70,7 @@ local function sort_in()
   return #due == 2 * LOOKED_AT
 end
 
--- Whether the delivery needs an attempt now. A delivery that was rescheduled meanwhile returns to its lane when due.
+-- Whether the delivery needs an attempt now. A rescheduled delivery returns to its lane when it is due again.
 local function is_ready(id)
   local record = redis.call('HMGET', key('job', id, 'webhook'), 'status', 'tried', 'again')
   if record[1] ~= 'pending' or redis.call('ZSCORE', KEYS[1], id) then
@@ -100,7 +100,7 @@ local function first_of(lane)
   return nil
 end
 
--- Removes an owner or receiver without deliveries. An owner or receiver that was served goes behind all others.
+-- Removes an owner or receiver that has no deliveries left, or moves it behind all others if it was served now.
 local function renew(kind, name, was_served)
   if redis.call('EXISTS', kind .. ':' .. name) == 0 then
     redis.call('ZREM', kind, name)

@@ -68,7 +68,7 @@ def embedded_server() -> Path | None:
 
 
 class EmbeddedServer:
-    """Context manager for one server process. Without a `data_dir`, its data is deleted when it ends.
+    """Context manager for one server process. Without a `data_dir`, the data is deleted when the server ends.
 
     Only this user can read the data.
 
@@ -169,9 +169,9 @@ class EmbeddedServer:
             "appendfsync": "no" if self._durability == "none" else self._durability,
             "maxmemory-policy": "noeviction",
             "maxmemory": str(_host_memory_bytes() // MEMORY_PART),
-            "stream-node-max-bytes": "192",  # with this and the next, a queued job takes 2.4 kB, not 6.9
+            "stream-node-max-bytes": "192",  # with this and the next option, a queued job takes 2.4 kB, not 6.9 kB
             "hash-max-listpack-value": "2048",
-            "auto-aof-rewrite-percentage": "10",  # a restart loads a rewritten file five times as fast as commands
+            "auto-aof-rewrite-percentage": "10",  # a restart loads a rewritten file five times as fast as a log
             "aof-use-rdb-preamble": "yes",
             "rdbcompression": "no",  # results are compressed already
             "save": "",
@@ -184,7 +184,7 @@ class EmbeddedServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[self._lock_fd],  # the server holds the lock, as it may outlive its parent by a moment
+            pass_fds=[self._lock_fd],  # the server holds the lock, as the server may outlive its parent by a moment
             start_new_session=True,  # Ctrl-C mustn't reach the server: Dyno needs it during its own shutdown
         )
 
@@ -225,7 +225,7 @@ def _make_private(data_dir: Path) -> None:
     folders.make_private(data_dir)
     appended = data_dir / "appendonlydir"
     if appended.is_dir() and appended.stat().st_uid == os.geteuid():
-        appended.chmod(0o700)  # in a restored copy, others may read it
+        appended.chmod(0o700)  # a restored copy may be readable by other users
 
 
 def _write_private(path: Path, text: str) -> None:

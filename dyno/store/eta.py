@@ -3,7 +3,7 @@
 For each job that succeeds, `finish.lua` records its duration and its workload's estimate, in one bounded series per
 workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
 the order in which devices will claim them. All requests share one forecast for a second, or until a job runs that the
-forecast doesn't know, so more requests don't cost more forecasts. If a forecast can't be made, it is empty.
+forecast lacks, so more requests don't cost more forecasts. If a forecast can't be made, it is empty.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from dyno.store.placement import profile, queues_served
 from dyno.store.records import QueueState, read_spec
 from dyno.store.redis import Keys, pipelined, store_errors
 
-DURATIONS_KEPT = 60  # newest readings, as `PACES_KEPT` of finish.lua; old readings of a device fade out
+DURATIONS_KEPT = 60  # newest readings, as `PACES_KEPT` of finish.lua; old readings of a device drop out
 MIN_DURATIONS = 3  # readings; with fewer, one outlier would decide the median
 _EQUAL_KEPT = 5  # newest readings of equal work
 _WORK_DIGITS = 12
@@ -50,7 +50,7 @@ class ExpectedDuration:
 
     @property
     def reading(self) -> str:
-        """The start of the stored reading; `finish.lua` adds the actual duration."""
+        """The first part of the stored reading; `finish.lua` adds the actual duration."""
         return f"{self.work} {self.expected_s}"
 
 
@@ -93,8 +93,8 @@ def likely_duration_s(readings: Sequence[DurationReading], expected_s: float, wo
     """The likely duration of a job whose workload estimates `expected_s`. `readings`: newest first.
 
     It is the median duration of the last jobs of equal work, if there are any. Otherwise it is the estimate times the
-    median ratio of actual to estimated duration, over the readings of similar size, since startup is a larger share of
-    a small job. These are at least the MIN_DURATIONS readings nearest in size; None if there are fewer readings.
+    median ratio of actual to estimated duration over the readings of similar size, because startup takes a larger share
+    of small jobs. If fewer than MIN_DURATIONS are similar, uses the nearest; None if there are fewer in all.
     """
     equal = [reading.took_s for reading in readings if reading.work == work][:_EQUAL_KEPT]
     if equal:
@@ -128,7 +128,7 @@ class SimulatedClaims(NamedTuple):
     """`starts_s`: seconds until each job is claimed, by job id. `free_s`: seconds until each device is free for a new
     job. `ends_s`: seconds until each job is done.
 
-    None if unknown: for jobs that fit no device, and behind jobs of unknown duration.
+    A time is None if it is unknown: for jobs that fit no device, and after jobs of unknown duration.
     """
 
     starts_s: dict[str, float | None]
@@ -190,7 +190,7 @@ class RunningJob(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """`longer`: the queues with jobs beyond `jobs`. `running`: by device. `running_ids`: ids of all running jobs."""
+    """`longer`: queues with more jobs than `jobs` has. `running`: by device. `running_ids`: of all running jobs."""
 
     jobs: Sequence[QueuedJob]
     longer: Collection[str]
@@ -226,7 +226,7 @@ async def read_queue_snapshot(
 
 
 def _merged(fronts: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, str]]:
-    """The jobs with their queues, in claim order: of the queues' first jobs, the best priority, then the oldest job.
+    """The jobs with their queues, in claim order: by priority, then by age. Jobs of one queue keep its order.
 
     claim.lua also lets keys take turns over queues, which changes the order only within a priority.
     """
@@ -286,7 +286,7 @@ class Forecast:
         `dyno.store.placement`.
 
         A job queued after the forecast gets the start of the forecast's job at the same position, not counting jobs
-        that are `running` now. Behind the last job of its queue, it starts when the first device is free. If the
+        that are `running` now. After the last job of its queue, a job starts when the first device is free. If the
         snapshot lacks jobs of the queue, the time is extrapolated in proportion to the position. If a device was free
         but a running job is missing from the forecast, that job may have taken the device: then the time is unknown.
         """
@@ -364,7 +364,7 @@ FORECAST_FRESH_S = 1.0
 MAX_FORECAST_JOBS = 300
 _MOST_PAIRS = 5_000  # (job, device) pairs in one forecast
 FORECAST_TIMEOUT_S = 1.0  # bounds the delay that a forecast adds to a response
-_REST = 9  # pause before a claim causes a new forecast, in durations of the last one: forecasts take 10 % of the time
+_REST = 9  # pause between forecasts, in durations of the last forecast, so that they take at most 10 % of the time
 
 # The workload's estimate, in seconds, of a job's duration on the device; None if it can't run there.
 Estimate = Callable[[Spec, Device], float | None]
@@ -385,14 +385,14 @@ class Forecasts:
     ) -> None:
         self._client, self._settings, self._keys = client, settings, Keys(settings.namespace)
         self._estimate, self._clock = estimate, clock
-        self._needs: dict[tuple[str, str], ExpectedDuration | None] = {}  # by spec and device, of the last forecast
+        self._needs: dict[tuple[str, str], ExpectedDuration | None] = {}  # from the last forecast, by spec and device
         self._latest, self._looked_s, self._took_s, self._failing = Forecast(), -math.inf, 0.0, False
         self._looking = asyncio.Lock()
 
     async def latest(self, running: Collection[str] = ()) -> Forecast:
-        """A forecast at most FORECAST_FRESH_S old that knows the jobs that are `running`; empty if it can't be made.
+        """A forecast at most FORECAST_FRESH_S old that includes the `running` jobs; empty if none can be made.
 
-        If making a forecast takes long, the returned forecast may not know all of these jobs: see `Forecast.eta_s`.
+        If making a forecast takes long, the returned forecast may lack some of these jobs: see `Forecast.eta_s`.
         """
         if self._is_fresh(running):
             return self._latest
@@ -472,7 +472,7 @@ class Forecasts:
         return ExpectedDuration(duration_series(spec, device), expected_s, work_digest(spec))
 
     async def _learned(self, needs: Mapping[Pair, ExpectedDuration | None]) -> dict[Pair, float | None]:
-        """The likely duration of each pair that can run; None if there are too few readings."""
+        """The likely duration of each pair whose device can run the job; None if there are too few readings."""
         names = sorted({need.series for need in needs.values() if need})
         commands = [("lrange", self._keys.paces(name), 0, DURATIONS_KEPT - 1) for name in names]
         readings = dict(zip(names, map(parse_durations, await pipelined(self._client, commands)), strict=True))
@@ -484,7 +484,7 @@ class Forecasts:
 
 
 def _remaining_s(running: RunningJob | None, device: str, takes: Mapping[Pair, float | None]) -> float | None:
-    """Seconds until the device is free: by the job's progress if reported, else by the durations of earlier jobs."""
+    """Seconds until the device is free: by the job's progress report, or else by earlier jobs' durations."""
     if running is None:
         return 0.0
     if running.rest_s is not None:

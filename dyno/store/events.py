@@ -1,8 +1,8 @@
 """The events of one job or of all jobs: reading them in pages, and waiting for the next change.
 
-A stream entry may hold several events. A position is behind an entry, or within the next entry: `1763779000000-0.2` is
-behind the first two events of the entry that follows entry `1763779000000-0`. So a client that loses its connection
-between two events resumes with the second event. One reader of the stream per process notifies all waiting callers.
+A stream entry may hold several events. A position lies after a whole entry, or between two events of an entry:
+`1763779000000-0.2` follows the first two events of the entry after `1763779000000-0`. So a client that loses its
+connection between two events resumes with the second event. One reader of the stream per process notifies all callers.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _Fields = Mapping[str, str]
 
 
 class EventPosition(NamedTuple):
-    """A position behind entry `entry` and the first `offset` events of the next entry."""
+    """A position after the entry `entry` and the first `offset` events of the entry that follows it."""
 
     entry: str = _BEGINNING
     offset: int = 0
@@ -59,7 +59,7 @@ _PageRequest = tuple[str | None, EventPosition, Viewer]
 
 
 class EventPage(NamedTuple):
-    """The next events and the position behind them. `ends`: the page's job is done or gone, so no events follow. `gap`:
+    """The next events and the position after them. `ends`: the page's job is done or gone, so no events follow. `gap`:
     older events may have been dropped.
     """
 
@@ -70,7 +70,7 @@ class EventPage(NamedTuple):
 
 
 class _Referenced(NamedTuple):
-    """Whether the record of an entry's job exists, and the piece of log, figures or result that the entry refers to."""
+    """`is_there`: the entry's job has a record. `value`: the log, figures or result that the entry refers to."""
 
     is_there: bool
     value: Any
@@ -91,7 +91,7 @@ class EventReader:
         self._pending: dict[_PageRequest, asyncio.Task[EventPage]] = {}
 
     async def newest(self) -> EventPosition:
-        """The position behind the newest event of all jobs."""
+        """The position after the newest event of all jobs."""
         with store_errors():
             entries: Any = await self._client.xrevrange(self._keys.events, count=1)
         return EventPosition(str(entries[0][0])) if entries else EventPosition()
@@ -130,7 +130,7 @@ class EventReader:
         )
 
     async def _is_over(self, job_id: str, entries: Sequence[Any]) -> bool:
-        """Whether the job's stream is gone, as after a deletion. Then no event follows, not even a final one."""
+        """Whether the job's stream is gone, as after a deletion. Then no event follows, not even a final event."""
         if entries:
             return False
         with store_errors():
@@ -139,10 +139,10 @@ class EventReader:
     async def _entries(
         self, job_id: str | None, after: EventPosition
     ) -> tuple[list[tuple[str, _Fields]], GapEvent | None]:
-        """The entries behind `after`, and a gap event if entries in between may have been dropped.
+        """The entries that follow `after`, and a gap event if entries directly after `after` may be missing.
 
         The streams keep a bounded number of entries and drop the oldest first. So nothing is missing if the entry at
-        `after`, or an older one, is still there.
+        `after`, or an older entry, is still there.
         """
         stream = self._keys.events if job_id is None else self._keys.job_events(job_id)
         with store_errors():
@@ -224,7 +224,7 @@ def _partial_metrics(common: Mapping[str, Any], value: str | None) -> Iterator[J
 
 
 def _with_positions(events: Sequence[JobEvent], before: EventPosition) -> list[JobEvent]:
-    """The events of one entry that are behind `before`. All except the last get a position within the entry."""
+    """The events of one entry that follow `before`. All except the last get a position within the entry."""
     last = len(events) - 1
     return [
         event if index == last else event.model_copy(update={"id": str(EventPosition(before.entry, index + 1))})
@@ -247,7 +247,7 @@ class _Waiter:
 
 
 class ChangeNotifier:
-    """Needs a client without a socket timeout: `blocking_client(settings)`."""
+    """Notifies callers of changes. Needs a client without a socket timeout: `blocking_client(settings)`."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- Ends a lease that ran out. Its job goes to the front of its queue, or ends if no attempt is left or a cancel was
--- requested. The lease is dropped last, so that a later call repeats a failed one. A second call changes nothing.
+-- requested. The lease is dropped last, so that another call can complete a failed one. Further calls change nothing.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms, length_ms}
 -- KEYS[2]  leases, ZSET of devices by expiry in ms
 -- ARGV[1]  namespace
 -- ARGV[2]  device id, with its host
--- ARGV[3]  most attempts                ARGV[4]  failure of the last one, JSON
+-- ARGV[3]  maximum number of attempts   ARGV[4]  failure of the last attempt, JSON
 --
 -- Returns {"queued" | "canceled" | "failed" | "orphan", job id} or {"live"}
 

@@ -11,8 +11,8 @@
 -- ARGV[4]  device id, with its host     ARGV[5]  event: succeed, fail or stop
 -- ARGV[6]  status_reason   ARGV[7]  failure, JSON   ARGV[8]  result   ARGV[9]  samples; each "" for none
 -- ARGV[10] series of durations, "" for none   ARGV[11] digest and estimated duration, s, of this job
--- ARGV[12] outcome against the job's baseline, JSON, "" for none
--- ARGV[13] the figure, JSON   ARGV[14] figures that a series keeps   ARGV[15] TTL of the series, ms; with KEYS[4] only
+-- ARGV[12] outcome of the comparison with the job's baseline, JSON, "" for none
+-- With KEYS[4] only: ARGV[13] the figure, JSON   ARGV[14] maximum length of the series   ARGV[15] its TTL, ms
 --
 -- Returns {"finished"} or {"already"} (the same token has ended the job with the same event) or {"superseded"}
 --      or {"full"}: no memory is left for the samples, and nothing was written; call again without samples
@@ -33,7 +33,7 @@ local function note_pace(started_at, series, expected_s)
 end
 
 local id, token, device, event = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
--- server: a damaged record is an error here, so that the worker keeps the outcome (workers/outbox.py)
+-- server.call: it fails at a damaged record, so that the worker keeps the outcome (workers/outbox.py)
 local record = server.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event', 'attempt', 'started_at')
 if not allowed(record[1], event) or record[2] ~= token then
   local again = record[3] == token and record[4] == event

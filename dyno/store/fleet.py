@@ -76,7 +76,7 @@ def publish(client: redis.Redis, settings: Settings, device: Device, worker: Wor
 
 
 def extend(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> bool:
-    """Report that a published worker is live and unchanged. False: its record is gone, so publish it again.
+    """Report that a published worker is live and unchanged. Returns False if its record is gone; then publish it.
 
     A full Redis refuses to store the heartbeat's time, but still extends the record. Raises StoreUnavailable.
     """
@@ -100,7 +100,7 @@ def withdraw(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> N
 
 
 def claim_host(client: redis.Redis, settings: Settings, name: str, boot_id: str) -> bool:
-    """Claim the host's name for this machine, for the next `device_ttl_s`. False: another machine has this name.
+    """Claim the host's name for this machine, for the next `device_ttl_s`. Returns False if another machine has it.
 
     Two machines with one name would have the same device ids, and so share leases. Raises StoreUnavailable.
     """
@@ -108,20 +108,20 @@ def claim_host(client: redis.Redis, settings: Settings, name: str, boot_id: str)
     with store_errors():
         if (owner := client.get(key)) is None:
             client.set(key, boot_id, nx=True, px=ttl_ms)
-            owner = client.get(key)  # another worker of this machine, or of another one, may have been faster
+            owner = client.get(key)  # another worker, of this machine or another machine, may have been faster
         if owner == boot_id:
             client.pexpire(key, ttl_ms)
-        else:  # a longer TTL: Redis' clock has stepped back since
+        else:  # shortens a TTL that grew because Redis' clock stepped back
             client.pexpire(key, 2 * ttl_ms, lt=True)
     return owner in (None, boot_id)
 
 
 def end_future_records(client: redis.Redis, settings: Settings) -> list[str]:
-    """Let records of workers expire after `device_ttl_s` if their last heartbeats are later than `device_ttl_s` from
-    now. Returns the ids of the workers.
+    """Let records of workers expire after `device_ttl_s` if their last heartbeats are more than `device_ttl_s` in the
+    future. Returns the ids of the workers.
 
-    Redis' clock has stepped back since these heartbeats, and the records' TTLs have grown by as much. A live worker
-    extends its record. Raises StoreUnavailable.
+    Redis' clock has stepped back since these heartbeats, which made the records' TTLs longer by the same time. A live
+    worker extends its record. Raises StoreUnavailable.
     """
     keys, ttl_ms = Keys(settings.namespace), round(settings.device_ttl_s * 1000)
     with store_errors():
@@ -160,7 +160,7 @@ class RecentDevices:
         self._reading = asyncio.Lock()
 
     async def read(self, max_age_s: float = DEVICES_FRESH_S) -> Sequence[DeviceStatus]:
-        """At most `max_age_s` old. Raises StoreUnavailable."""
+        """The devices, as read at most `max_age_s` ago. Raises StoreUnavailable."""
         if self._clock() - self._read_s > max_age_s:
             async with self._reading:
                 if self._clock() - self._read_s > max_age_s:
@@ -212,15 +212,13 @@ def record_keys(keys: Keys, worker_ids: Iterable[str]) -> list[str]:
 
 
 def devices_and_workers(texts: Sequence[str | None]) -> list[tuple[Device, WorkerRecord]]:
-    """Devices and their workers from the values of `record_keys`.
-
-    Each device appears once, with its latest heartbeat.
-    """
+    """Devices and workers from the values of `record_keys`. Each device appears once, with its latest heartbeat."""
     return [(entry.device, entry.worker) for entry in _latest(_read_all(texts))]
 
 
 def _latest(published: Iterable[_Published]) -> list[_Published]:
-    """By full id of the device. If two workers publish one device, the later heartbeat wins."""
+    """The latest entry of each device, sorted by the device's full id. If two workers publish one device, the later
+    heartbeat wins."""
     latest = {entry.device.full_id: entry for entry in sorted(published, key=_last_heartbeat)}
     return [latest[device_id] for device_id in sorted(latest)]
 
@@ -294,11 +292,11 @@ _QueueProgress = Mapping[
 
 
 def queues_to_notify(client: redis.Redis, settings: Settings, device: Device) -> list[str]:
-    """The queues to wake so that idle devices check the jobs that `device` has passed over and they haven't checked.
+    """The queues to wake so that idle devices check jobs that `device` has passed over.
 
-    One queue for each profile, of its device with the latest heartbeat that isn't cordoned. Empty if `device` itself
-    hasn't checked all jobs that wait for it, for example while it holds a lease, unless it is cordoned and so can't
-    check. So only a device that has checked the jobs, or that is cordoned, forwards a wake-up, and two workers can't
+    For each device profile that hasn't checked these jobs: a queue of its uncordoned device with the latest heartbeat.
+    Empty if `device` is uncordoned and hasn't itself checked all jobs that wait for it, for example while it has a
+    lease. So only cordoned devices, and devices that have checked the jobs, forward a wake-up, and two workers can't
     wake each other forever. Raises StoreUnavailable.
     """
     looks = _queue_progress(client, Keys(settings.namespace), queues_served(device))

@@ -28,10 +28,10 @@ if progress ~= '' and progress ~= record[4] then
 elseif more then
   change(id, 'heartbeat', record[1], {}, nil, more)
 end
--- The figures have a stream entry of their own, so that each read of the entry gives the same events.
+-- The figures get a stream entry of their own, so that each read of that entry gives the same events.
 if ARGV[10] ~= '' and is_spare(#ARGV[10], 0) then
   local partial, name = key('job', id, 'partial'), string.sub(redis.sha1hex(token), 1, 12) .. ':' .. ARGV[9]
-  if not redis.call('HGET', partial, name) then -- else a retry of a call whose reply was lost
+  if not redis.call('HGET', partial, name) then -- a known name: a retry of a call whose reply was lost
     redis.call('HSET', partial, name, ARGV[10])
     change(id, 'heartbeat', record[1], {}, nil, { 'partial', name })
   end

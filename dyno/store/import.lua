@@ -1,12 +1,12 @@
 #!lua
--- Writes jobs that ran in another Dyno, with their results and samples, in one step. A full Redis refuses all of them.
+-- Writes jobs that ran in another Dyno, with their results and samples, in one step. A full Redis refuses all jobs.
 --
 -- KEYS[1]  none: the keys follow from the ids
 -- ARGV[1]  namespace
 -- ARGV[2]  owner, or ""                 ARGV[3]  1 if the owner may see the jobs of all others
 -- ARGV[4]  number of jobs
--- ARGV[5]… for each job: id, id where it ran, result, samples ("" for none), number of fields, fields and values of the
---          record, which include `created_ms` and `finished_at`
+-- ARGV[5]… for each job: id, its id in the other Dyno, result, samples ("" for none), number of fields, fields and
+--          values of the record, which include `created_ms` and `finished_at`
 --
 -- Returns for each job: {its id here, 1 if it is new}. A job isn't new if the owner has imported it before, or if it is
 --      a job of this Dyno that the owner may see.

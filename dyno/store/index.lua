@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Repairs the placement classes of a queue after damage to the data. A call puts up to BATCH jobs of the queue into
--- their classes. It also removes the jobs with scores in the same range that don't belong to a class. Call it with the
--- returned cursor until it returns "indexed".
+-- their classes. In the same range of scores, it also removes jobs from classes that they don't fit. Call it with
+-- the returned cursor until it returns "indexed".
 --
 -- KEYS[1]  queue, ZSET of job ids by score
 -- ARGV[1]  namespace

@@ -37,7 +37,7 @@ from dyno.store.stored_results import StoredResult, decode_samples
 class JobQuery:
     """Filters of a list, combined with AND; None matches any job.
 
-    device: the kind or id that the job requested, or those of the device that took it; an id with or without its host.
+    device: the kind or id that the job requested, or of the device that took the job. An id may omit the host.
     label: "name" or "name=value". Times are exclusive. owner: the id of an API key.
     """
 
@@ -66,15 +66,15 @@ class JobQuery:
 _Reply = list[Any]
 Fetched = asyncio.Future[Any]  # the reply to a command that was sent
 
-_MOST_LOOKED_AT = 800  # index entries of one step, about 1 ms of Redis; reading a record counts as eight entries
+_MOST_LOOKED_AT = 800  # maximum index entries of one step, about 1 ms of Redis; reading a record counts as eight
 _MOST_TAKEN = 100  # jobs of one step
 _MOST_STEPS = 10
-_SMALL = 50  # most jobs on a page that needn't wait for other pages, because it takes little time
+_SMALL = 50  # a page of up to 50 jobs doesn't wait for other pages, because it takes little time
 _MADE_AT_ONCE = 50  # documents made before other tasks of the event loop run, less than 1 ms
 
 
 class JobListing:
-    """Reads pages of jobs, and removes the index entries of expired records that it meets.
+    """Reads pages of jobs, and removes the index entries of expired records that it finds.
 
     A step is one call of list.lua, which reads a limited number of index entries. A page takes further steps only if it
     isn't full after the first one; if it isn't full after the last step, it is short and has a cursor. Pages with
@@ -140,7 +140,7 @@ class JobListing:
 
 
 def parse_read(reply: Sequence[Any]) -> tuple[list[dict[str, str]], list[eta.Place], Collection[str]]:
-    """The reply of read.lua: the records, {} for a missing one, the places of waiting jobs, and the running jobs."""
+    """The reply of read.lua: the records ({} if missing), the places of waiting jobs, and the running jobs."""
     jobs, running = reply
     records = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat, *_ in jobs]
     places = [eta.Place(*[*rest, None, None, None][:3]) for _, *rest in jobs]
@@ -150,7 +150,7 @@ def parse_read(reply: Sequence[Any]) -> tuple[list[dict[str, str]], list[eta.Pla
 IDEMPOTENCY_S = 24 * 3600
 _PRIORITY_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 _SCRIPTS = (Script.SUBMIT, Script.READ, Script.LIST, Script.CANCEL, Script.DELETE)
-_NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # the URL may hold a secret; it has its own field
+_NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # the URL may be secret; it has a field of its own
 
 
 @dataclass(frozen=True)
@@ -192,17 +192,17 @@ class Jobs:
         self._of_viewers = {EVERYBODY: self}
 
     def seen_by(self, viewer: Viewer) -> "Jobs":
-        """This object for another `viewer`: one for each API key."""
+        """A copy of this object for another `viewer`. There is one copy for each viewer."""
         if viewer not in self._of_viewers:
             self._of_viewers[viewer] = seen = copy(self)
             seen.viewer = viewer
         return self._of_viewers[viewer]
 
     async def earlier(self, idempotency_key: str, body_sha256: str) -> Submitted | None:
-        """The job that the same key and body made in the last 24 hours, for a request that admission refuses.
+        """The job that a request with the same key and body made in the last 24 hours; None if there is no such job.
 
-        It lets a retry skip admission. Otherwise a client that lost the first response could get `no-device-fits` for a
-        job that is queued.
+        A retry that admission refuses gets this job. Otherwise a client that lost the first response could get
+        `no-device-fits` for a job that is queued.
         """
         with store_errors():
             record: Any = await self._client.hgetall(self._keys.idempotency(self.viewer.owner, idempotency_key))
@@ -226,11 +226,11 @@ class Jobs:
         baseline: Baseline | None = None,
         uncharged: bool = False,
     ) -> Submitted:
-        """Queue a job for the viewer, in one atomic step with its idempotency key (24 h, per owner) and its limits.
+        """Queue a job for the viewer, check limits and store the idempotency key (24 h, per owner), in one atomic step.
 
-        `fits`: whether the job fits a device, by profile; for other profiles the worker decides during its claim.
+        `fits`: whether the job fits, by device profile; for other profiles the worker decides during its claim.
         `traceparent`: the trace that its attempts continue. `baseline`: the spec's baseline, which the job keeps.
-        `uncharged`: the service itself submits the job, so it counts against no limit of the viewer's key.
+        `uncharged`: the service itself submits the job, so the limits of the viewer's key don't apply.
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone), QueueFull and
         LimitReached.
         """
@@ -259,7 +259,7 @@ class Jobs:
     def new_record(
         self, spec: Spec, warnings: Sequence[SpecWarning], fits: Mapping[str, bool], **more: str | None
     ) -> dict[str, str]:
-        """The fields of the viewer's new job that submit.lua doesn't add, with those of `more` that aren't None."""
+        """The fields of the viewer's new job that submit.lua doesn't add, and the fields of `more` that aren't None."""
         given = {"owner": self.viewer.owner, **more}
         return _new_record(spec, warnings, fits) | {name: text for name, text in given.items() if text is not None}
 
@@ -281,7 +281,7 @@ class Jobs:
         return self._scripts[Script.READ].send([], [self._keys.namespace, job_id])
 
     async def read(self, job_id: str, fetched: Fetched | None = None) -> StoredJob:
-        """As `get`, without building a model. `fetched`: the future from `fetch`. Raises UnknownJob."""
+        """Like `get`, but without building a model. `fetched`: the future from `fetch`. Raises UnknownJob."""
         reply = await self._run(Script.READ, [], [job_id], fetched or self.fetch(job_id))
         records, places, running = parse_read(reply)
         if "status" not in records[0] or not self.viewer.sees(records[0].get("owner")):
@@ -290,7 +290,7 @@ class Jobs:
         return StoredJob(records[0], state)
 
     async def read_all(self, job_ids: Sequence[str]) -> list[StoredJob | None]:
-        """Reads several jobs, all of which the viewer may see. None for a job without a record."""
+        """Read several jobs, without checking that the viewer may see them. None for a job without a record."""
         jobs: list[StoredJob | None] = []
         for at in range(0, len(job_ids), _SMALL):
             records, places, running = parse_read(await self._run(Script.READ, [], job_ids[at : at + _SMALL]))
@@ -309,7 +309,7 @@ class Jobs:
         return max(known_ends, default=0.0) if len(known_ends) == len(ends) else None
 
     async def cancel(self, job_id: str) -> Canceled:
-        """Cancel a waiting job at once, or ask the worker of a running one to stop it.
+        """Cancel a waiting job at once, or ask the worker of a running job to stop it.
 
         Raises UnknownJob, JobFinished.
         """
@@ -336,8 +336,8 @@ class Jobs:
         return reply[1] or None
 
     async def result(self, job_id: str) -> Result:
-        """The job's result. Raises UnknownJob, RecordUnreadable; without a result ResultNotReady, or NoResult if the
-        job is done. Both errors carry the job's status.
+        """The job's result. Raises UnknownJob, RecordUnreadable. If there is no result: ResultNotReady, or NoResult if
+        the job is done. Both errors carry the job's status.
         """
         return (await self.stored_result(job_id)).result()
 
@@ -346,11 +346,11 @@ class Jobs:
         return self._fetch_owned(self._keys.result(job_id), job_id)
 
     async def stored_result(self, job_id: str, fetched: tuple[Fetched, Fetched] | None = None) -> StoredResult:
-        """As `result`, without building a model. `fetched`: the futures from `fetch_result`."""
+        """Like `result`, but without building a model. `fetched`: the futures from `fetch_result`."""
         return StoredResult(job_id, await self._answer(fetched or self.fetch_result(job_id), job_id))
 
     async def samples(self, job_id: str) -> Sequence[RunSamples]:
-        """The raw samples that the job's result is computed from. Raises as `result` does."""
+        """The raw samples that the job's result is computed from. Raises the errors of `result`."""
         return decode_samples(await self._answer(self._fetch_owned(self._keys.samples(job_id), job_id), job_id), job_id)
 
     def _fetch_owned(self, key: str, job_id: str) -> tuple[Fetched, Fetched]:
@@ -367,7 +367,7 @@ class Jobs:
         return bytes(stored)
 
     async def list(self, **filters: Any) -> RecordPage[Job]:
-        """As `browse`, but with models of the jobs."""
+        """Like `browse`, but with models of the jobs."""
         page = await self.browse(**filters)
         jobs: list[Job] = []
         for stored in page.data:
@@ -575,7 +575,7 @@ def _unknown_comparison(comparison_id: str) -> errors.UnknownComparison:
 def _life_ms(lives_ms: Sequence[int]) -> int | None:
     """The shortest remaining life of the jobs, from PTTL of each; None if no job expires.
 
-    A job in its last millisecond has 0, which SET doesn't accept as an expiry; it becomes 1.
+    PTTL returns 0 in a job's last millisecond. SET doesn't accept 0 as an expiry, so the minimum is 1.
     """
     ends_ms = [ms for ms in lives_ms if ms >= 0]
     return max(1, min(ends_ms)) if ends_ms else None

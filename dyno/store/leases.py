@@ -1,7 +1,7 @@
 """A worker's operations on jobs: claim, heartbeat, finish, hand back. Each one needs the token of the attempt.
 
 Finishing a job also records its headline metric, in one bounded series per kind of work and device model. Both are one
-atomic step, so a series holds each result once. If a series is lost, new results aren't compared with earlier ones.
+atomic step, so a series holds each result once. If a series is lost, new results aren't compared with old ones.
 """
 
 import logging
@@ -47,7 +47,7 @@ from dyno.store.stored_results import (
 
 PEERS_LIFE_S = (
     90 * 24 * 3600
-)  # after the last figure: longer than jobs are kept by default, so that a monthly job is compared with earlier ones
+)  # TTL of a series after its last figure: longer than jobs are kept by default, so that a monthly job has peers
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Leases:
     ) -> Claim | None:
         """Lease the best job that waits in `queues` and that `taker` accepts. `device_id`: the device's full id.
 
-        None if there is no such job, while the device is cordoned, or while it has a lease, even one that ran out. Jobs
+        None if there is no such job, while the device is cordoned, or while it has a lease, even if that ran out. Jobs
         of a newer schema are passed over, like jobs that don't fit. A job of a known schema with an unreadable spec
         fails as `unsupported`, and the next job is tried.
         """
@@ -132,9 +132,9 @@ class Leases:
     def pass_over(
         self, held_by: Holder, queues: Sequence[str], taker: placement.ClaimFilter = placement.ANY_JOB
     ) -> str | None:
-        """Record in the job that `claim` would return that `held_by` uses its device. Returns the queue of the job.
+        """Find the job that `claim` would return, and record that `held_by` uses the device. Returns the job's queue.
 
-        None if `claim` would return None.
+        Returns None if `claim` would return None.
         """
         reply = self._look(held_by.device, queues, None, taker, "", held_by)
         return str(reply[1]) if reply[0] == "held" else None
@@ -178,7 +178,7 @@ class Leases:
         headline: Headline | None = None,
         pace: eta.ExpectedDuration | None = None,
     ) -> bool:
-        """End the job. False: the token was superseded and nothing was written. A repeated call returns True again.
+        """End the job. Returns False, and writes nothing, if the token was superseded. A repeated call returns True.
 
         `samples`: models or JSON values, stored under a separate key. `unsampled`: the result to store without samples
         if Redis is full; by default `result`. `headline`: the figure that later results are compared with. `pace`: the
@@ -195,11 +195,11 @@ class Leases:
         return reply != "superseded"
 
     def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:
-        """Hand the job back to the front of its queue. False: the token was superseded.
+        """Hand the job back to the front of its queue. Returns False if the token was superseded.
 
         If the attempt counts and was the last, the job fails instead, with `failure` or a failure made from `reason`.
         If a cancel was requested, the job is canceled. After MAX_HAND_BACKS hand-backs by workers that shut down, each
-        further one counts as an attempt.
+        further hand-back counts as an attempt.
         """
         most = MAX_HAND_BACKS if reason == WORKER_SHUTDOWN and not counts_attempt else ""
         before = f"Workers that shut down handed the job back {MAX_HAND_BACKS} times, and then " if most else ""
@@ -285,7 +285,7 @@ class Leases:
                     answers += [job_id, taker.answer(spec)]
 
     def _index_queue(self, queue: str) -> None:
-        """Make the placement classes of a queue hold exactly its jobs, 100 per call."""
+        """Correct the placement classes of a queue, so that they hold exactly the queue's jobs."""
         cursor = "-inf"
         while cursor:
             _, *following = self._run(Script.INDEX, [self._keys.queue(queue)], [queue, cursor])

@@ -1,17 +1,17 @@
 #!lua flags=no-writes
--- Reads a page of jobs, newest first. Of the indexes that the filters select, it reads the smallest one, and looks its
--- jobs up in the others. Only filters without an index need the jobs' records.
+-- Reads a page of jobs, newest first. It reads the smallest of the indexes that the filters select, and looks up
+-- the jobs in the other indexes. Only filters without an index need the jobs' records.
 --
 -- KEYS[1]  none: the keys follow from the filters
 -- ARGV[1]  namespace
--- ARGV[2]  most jobs to return           ARGV[3]  most entries of the index to read; a record counts as eight entries
+-- ARGV[2]  maximum number of jobs        ARGV[3]  maximum number of index entries to read; a record counts as eight
 -- ARGV[4]  creation in ms and ARGV[5] id of the job before the page, both "" for the first page
--- ARGV[6]… filters, name and value: status, workload, owner, device, framework, label; imported: true or false; after and
---          before: times of creation in s, exclusive
+-- ARGV[6]… filters, name and value: status, workload, owner, device, framework, label; imported: true or false; after
+--          and before: times of creation in s, exclusive
 --
--- Returns {jobs, ids of the running jobs if any returned job waits, "end" | "more", creation in ms and id of the job
---      where the next page begins, the index that was read, ids in it whose records are gone}
---      each of the jobs is {the record as with_fits returns it, joined by NUL; as in read.lua: rank, score, passed over}
+-- Returns {jobs, ids of the running jobs if any returned job waits, "end" | "more", creation in ms and id of the last
+--      job that was checked, the index that was read, ids in this index whose records are gone}
+--      each job is {the record as with_fits returns it, joined by NUL; as in read.lua: rank, score, passed score}
 
 local RECORD_COST = 8
 local MOST_AT_ONCE = 100
@@ -41,7 +41,7 @@ local function choose_indexes() -- server.call: a damaged index must not look li
       found[#found + 1] = key('jobs', name, wanted[name])
     end
   end
-  if wanted.label and string.find(wanted.label, '=', 1, true) then -- without "=" it is a name: names have no index
+  if wanted.label and string.find(wanted.label, '=', 1, true) then -- names without values have no index
     found[#found + 1] = key('jobs', 'label', label_digest(wanted.label))
   elseif wanted.label then
     by_record = true
@@ -146,7 +146,7 @@ local function take(id)
   jobs[#jobs + 1] = job
 end
 
--- Takes the fitting jobs of the next entries. Returns whether to read more entries.
+-- Takes the jobs of these entries that match the filters. Returns whether to read more entries.
 local function look(rows)
   local found = in_others(rows)
   for _, row in ipairs(rows) do

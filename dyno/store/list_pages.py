@@ -32,7 +32,7 @@ async def read_positions(
     newer_than: datetime | None = None,
     older_than: datetime | None = None,
 ) -> list[IndexPosition]:
-    """The next `count` positions behind `after`; fewer only at the end. Within a millisecond, ids descend."""
+    """The `count` positions that follow `after`; fewer only at the index's end. Within a millisecond, ids descend."""
     newest: Any = "+inf" if older_than is None else _millis(older_than)
     oldest: Any = "-inf" if newer_than is None else _millis(newer_than)
     if after is not None:
@@ -69,7 +69,7 @@ def decode_cursor(cursor: str) -> IndexPosition:
     raise InvalidSpec([wrong])
 
 
-_STEP = 50  # minimum number of records of each further read, about 10 ms of the event loop
+_STEP = 50  # minimum number of records in each read after the first, about 10 ms of the event loop
 _MOST_STEPS = 10
 
 ReadMatching = Callable[

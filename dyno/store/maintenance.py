@@ -35,7 +35,7 @@ def expire_leases(client: redis.Redis, settings: Settings) -> list[str]:
     """End up to 100 leases that ran out. Their jobs go to the front of their queues, or end (`worker_lost` or
     canceled).
 
-    Returns the ids of these jobs. Does nothing until Redis has been up for the length of a lease: before, workers may
+    Returns the ids of these jobs. Does nothing until Redis has been up for the length of a lease: earlier, workers may
     not have had the chance to extend their leases. Safe to run in several processes at once. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
@@ -76,7 +76,7 @@ def _expire(client: redis.Redis, keys: Keys, device: str) -> list[Any]:
 
 
 def shorten_leases(client: redis.Redis, settings: Settings) -> list[str]:
-    """Shorten leases that end more than two lease lengths from now to one length. Returns their devices.
+    """Shorten leases that end more than two lease lengths from now: they then end after one. Returns their devices.
 
     Such leases exist if Redis' clock has stepped back since their last heartbeats. A live worker's next heartbeat
     extends its lease. Raises StoreUnavailable.
@@ -109,7 +109,7 @@ REPAIRS = (
     "index",  # the key of an index, of a webhook's delivery or of an owner's device time had a value of another type
     "failed",  # the record is damaged; the log says how
 )
-_AUDITED_AT_ONCE = 200  # running jobs, queued jobs, and jobs of any status: about 1 ms of Redis
+_AUDITED_AT_ONCE = 200  # of each: running jobs, queued jobs, jobs of any status; about 1 ms of Redis
 
 
 def audit_indexes(client: redis.Redis, settings: Settings, job_ids: Sequence[str] = ()) -> list[Repair]:
@@ -139,8 +139,8 @@ class LeaseGuard:
 
     While Redis is unreachable, no worker can extend a lease. So after an outage, expired leases must not be ended for
     the length of a lease. The same wait follows this process' start, since the process doesn't know about earlier
-    outages. It also follows if Redis' clock has advanced further than ours: it jumped or the machine slept, so all
-    leases ran out.
+    outages. It also follows if Redis' clock has advanced further than our clock: Redis' clock jumped or the machine
+    slept, so all leases ran out.
     """
 
     def __init__(self, lease_s: float) -> None:
@@ -193,7 +193,7 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
     """Names of the queues that hold jobs, have a live worker, and weren't woken in the last `reap_every_s`.
 
-    A live worker matters because callers may name devices that don't exist, and each name has its own queue. Within
+    Queues without a live worker are left out: clients may name devices that don't exist, and each has a queue. Within
     `reap_every_s`, each queue is returned to one process only. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
@@ -207,7 +207,7 @@ def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
 
 def take_turn(client: redis.Redis, name: str, pause_ms: int) -> bool:
     """Take the turn `name`. Returns False if a process has taken it in the last `pause_ms`. A turn in the future is
-    ignored: Redis' clock has stepped back since, and the key's TTL has grown by as much."""
+    ignored: Redis' clock has stepped back since, which made the key's TTL longer by the same time."""
     seconds, micros = client.time()
     now_ms = seconds * 1000 + micros // 1000
     if client.set(name, now_ms, nx=True, px=pause_ms):
@@ -220,7 +220,7 @@ STOP_WITHIN_S = 10.0  # a pending reply and a pending wake-up may take this long
 
 
 class Maintenance:
-    """Runs every `settings.reap_every_s`, from `start()` until `stop()`. Safe to run in several processes at once."""
+    """Maintenance every `settings.reap_every_s`, from `start()` to `stop()`. Safe in several processes at once."""
 
     def __init__(
         self,

@@ -32,8 +32,8 @@ _SUM = "sum_ms"
 
 @dataclass(frozen=True)
 class StoreMetrics:
-    """`counts`: by the words of the field. `jobs`: by status. `queues`: queued jobs by queue; OTHER is the sum of the
-    queues beyond MOST_QUEUES.
+    """`counts`: counters by the words of their names. `jobs`: number by status. `queues`: number of queued jobs by
+    queue; OTHER is the sum of the queues beyond MOST_QUEUES.
 
     `running`: device kind and start of each attempt that runs at `now_s`, in seconds of Redis' clock.
     `oldest_queued_s`: when the oldest queued job was submitted, by the same clock. `memory_limit_bytes`: 0 without a
@@ -71,7 +71,7 @@ class StoreMetrics:
         return 0.0 if self.oldest_queued_s is None else max(0.0, self.now_s - self.oldest_queued_s)
 
     def histogram(self, what: str, label: str) -> tuple[list[int], float]:
-        """The cumulative counts up to each of BOUNDS_S, and the total; then the sum of the readings in seconds.
+        """The cumulative counts up to each bound and in total, and the sum of the readings in seconds.
 
         If another version counted readings at a bound that is unknown here, they belong to the next higher bound.
         """

@@ -35,7 +35,7 @@ class DocumentKind(Generic[T]):
 
 @dataclass(frozen=True)
 class StoredDocument(Generic[T]):
-    """`text`: the document as it is stored, for the write that replaces it."""
+    """`text`: the document as it is stored, which a write that replaces it must name."""
 
     kind: DocumentKind[T]
     owner: str | None

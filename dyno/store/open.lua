@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Deletes all API keys if all are revoked, and sets a mark: requests need no key. An API that has seen keys requires a
--- key until it finds this mark, even if the keys are gone.
+-- Deletes all API keys if all are revoked, and sets a mark: requests then need no key. An API that has seen keys
+-- requires a key until it finds this mark, even if the keys are gone.
 --
 -- KEYS[1]  ids of all API keys, ZSET
 -- KEYS[2]  the mark, STRING

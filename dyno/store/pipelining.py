@@ -21,7 +21,7 @@ from redis.client import NEVER_DECODE
 
 from dyno.asyncio_tasks import cancel_and_wait
 
-_AT_ONCE = 4  # commands that are written even before the loop runs: Redis works while the API makes the next commands
+_AT_ONCE = 4  # once so many are unsent, `send` writes them before the loop runs, so that Redis can start
 
 
 class SharedConnection:
@@ -29,7 +29,7 @@ class SharedConnection:
 
     Commands are sent without waiting for the replies to earlier ones, so that Redis and the API work at the same time.
 
-    A lost connection is replaced, and its unanswered commands are sent again, up to `retries` times: every command of
+    A lost connection is replaced, and its unanswered commands are sent again, up to `retries` times: all commands of
     Dyno may run twice. If the server doesn't reply in time, all waiting commands fail without a retry.
     """
 
@@ -66,7 +66,7 @@ class SharedConnection:
 
     def _write(self) -> None:
         if self._writer and self._unsent:
-            with contextlib.suppress(OSError, RuntimeError):  # a lost connection: `_exchange` sends all again
+            with contextlib.suppress(OSError, RuntimeError):  # a lost connection: `_exchange` sends all commands again
                 self._writer.write(b"".join(self._unsent))
             self._unsent.clear()
 

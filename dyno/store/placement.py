@@ -25,7 +25,7 @@ UNMARKED_FRAMEWORK: FrameworkName = "tensorflow"  # the framework that a queue's
 
 
 def queue_for(selector: DeviceSelector, framework: str) -> str:
-    """The queue that a job waits in: its device class, followed by "+<framework>" unless that is TensorFlow."""
+    """The queue that a job waits in: its device class, followed by "+<framework>" except for TensorFlow."""
     return _queue(device_class(selector), framework)
 
 
@@ -59,7 +59,7 @@ def profile(device: Device, version: str = DYNO_VERSION) -> str:
 
 
 def needs(spec: Spec) -> str:
-    """A digest of all fields that decide which devices of a queue the job fits. `ClaimFilter.fits` uses no others."""
+    """A digest of all fields that decide which devices of a queue the job fits. `ClaimFilter.fits` uses only these."""
     arms = [(arm.workload, arm.framework, arm.replicas, sorted(arm.params.items())) for arm in spec.arms]
     return hashlib.sha256(to_json(arms)).hexdigest()[:_DIGEST_DIGITS]
 
@@ -80,7 +80,7 @@ class ClaimFilter:
     fits: Callable[[Spec], bool]
 
     def answer(self, text: str) -> str:
-        """Whether a stored spec fits, as a sign of claim.lua."""
+        """Whether a stored spec fits, as claim.lua's "+", "-" or "!"."""
         try:
             spec = read_spec(text)
         except (ValueError, TypeError):  # raised by JSON or by the models

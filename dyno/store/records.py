@@ -1,7 +1,7 @@
 """The records of jobs: as models, and as JSON that is joined from stored JSON without building a model.
 
 `to_job` reads the records of all versions and ignores unknown fields that a newer version wrote. If this version stored
-the record, `StoredJob.document` copies its JSON of spec and warnings unchanged, so a poll costs 10 µs instead of 250.
+the record, `StoredJob.document` copies its JSON of spec and warnings unchanged, so a poll takes 10 µs, not 250 µs.
 The document equals the model's JSON, apart from the order of fields.
 """
 
@@ -111,7 +111,7 @@ def _read(record: Mapping[str, str], queue_state: QueueState) -> Job:
 def progress_shown(stored: str | None, status: Status, runs: int) -> Progress | None:
     """The progress of a record. A done job has no work left, however it ended.
 
-    If a job succeeded before its first heartbeat, its record has no progress: then all of its `runs` were made.
+    If a job succeeded before its first heartbeat, its record has no progress; all `runs` are then reported as done.
     """
     if stored is not None:
         progress = Progress.model_validate_json(stored)
@@ -127,7 +127,7 @@ _LEAST_ETA_S = 0.1
 
 
 def eta_now_s(record: Mapping[str, str]) -> float | None:
-    """The remaining time by a running job's progress report, less the time since the report; None if unknown."""
+    """The remaining time of a running job, from its progress report and the report's age; None if unknown."""
     reported: dict[str, float | None] = json.loads(record.get("progress", "{}"))
     eta_s, elapsed_s = reported.get("eta_s"), reported.get("elapsed_s")
     if eta_s is None or elapsed_s is None or "started_at" not in record:
@@ -151,7 +151,7 @@ def read_spec(text: str) -> Spec:
 
 def _with_webhook(spec: Spec, url: str | None) -> Spec:
     """Add the webhook's URL. It isn't stored in the spec, because workers read the spec. It isn't validated again: the
-    job must stay readable if this version's rules are stricter than at submit."""
+    job must stay readable if this version has stricter rules than the version that accepted it."""
     return spec if url is None else spec.model_copy(update={"webhook": Webhook.model_construct(url=url)})
 
 
@@ -225,7 +225,7 @@ def _place(queue: QueueState) -> str:
 
 
 class ListedRecord(NamedTuple):
-    """The fields of a record, and the parts of its document around the queue place; None if models have to read it."""
+    """A record's fields, and the parts of its document around the queue place; None if a model must read it."""
 
     fields: Mapping[str, str]
     around_place: tuple[str, str] | None
@@ -233,7 +233,7 @@ class ListedRecord(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def listed_record(text: str) -> ListedRecord:
-    """Parse a record as list.lua returns it: fields and values, joined by NUL. For a damaged one, `fields` is empty."""
+    """Parse a record as list.lua returns it: fields and values, joined by NUL. A damaged record gives no `fields`."""
     parts = text.split("\0")
     if len(parts) % 2:
         return ListedRecord({}, None)

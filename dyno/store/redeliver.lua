@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Makes a delivery due at once, whatever its status, with a new series of attempts. A running attempt continues; if it
--- doesn't deliver, the new series follows (settle.lua, deliver.lua).
+-- fails, the new series follows (settle.lua, deliver.lua).
 --
 -- KEYS[1]  delivery, HASH
 -- KEYS[2]  due, ZSET of jobs by time of the next attempt, ms
@@ -13,7 +13,7 @@ local record = redis.call('HMGET', KEYS[1], 'status', 'token')
 if not record[1] then
   return { 'unknown' }
 end
-redis.call('HSET', KEYS[1], 'redelivered', 1) -- retention needn't wait for it any more
+redis.call('HSET', KEYS[1], 'redelivered', 1) -- retention needn't wait for this delivery any more
 if record[2] and tonumber(redis.call('ZSCORE', KEYS[2], ARGV[2]) or 0) > NOW_MS then
   redis.call('HSET', KEYS[1], 'again', 1)
   return { 'under_way' }

@@ -3,10 +3,10 @@
 Every module of the store imports its error handling (`store_errors`), key names (`Keys`) and scripts (`SCRIPT_SOURCES`)
 from here. `store_errors` is the one place that converts Redis' errors to Dyno's.
 
-Each script is sent as `_ledger.lua` followed by its own text; scripts for sweeps and schedules have another script in
-between. `_ledger.lua` is the code that all scripts share, after the table of job transitions, the histogram bounds
-`BOUNDS_S` and the keys whose damaged values may be deleted. The import of this module fails if a Lua file isn't named
-in `Script`, or if a name in `Script` has no file.
+Redis gets each script behind the code that all scripts share: first the job transitions, the histogram bounds
+(`BOUNDS_S`) and the patterns of keys whose damaged values may be deleted, then `_ledger.lua`. Scripts for sweeps and
+schedules also contain another script as a function. The import of this module fails if a Lua file isn't named in
+`Script`, or if a name in `Script` has no file.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ ANSWER_TIMEOUT_S = 5.0
 _TRANSIENT_ERRORS = ("MISCONF", "OOM", "READONLY", "NOREPLICAS", "BUSY", "MASTERDOWN", "LOADING", "UNBLOCKED")
 CHECK_IDLE_AFTER_S = 25  # shorter than the idle limits of common proxies and firewalls
 # A restarted server resets each connection once. Every script is idempotent, so two retries are safe. If the server is
-# unreachable, they take 0.15 s. Timeouts aren't retried, as that would triple the wait.
+# unreachable, the retries take 0.15 s. Timeouts aren't retried, as that would triple the wait.
 _RETRIES, _BACKOFF = 2, ExponentialBackoff(cap=0.2, base=0.025)
 _CONNECTIONS = 32  # per API process; further requests wait for a free connection instead of failing
 _OLDEST_SERVER = (7, 0)
@@ -119,7 +119,7 @@ def _is_no_timeout(error: Exception) -> bool:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Convert temporary errors to StoreUnavailable: unreachable, full, read-only, unable to write, still loading.
+    """Convert temporary errors to StoreUnavailable: Redis is unreachable, full, read-only, loading or unable to write.
 
     A missing script is a temporary error, too: redis-py loads the script and calls it again, but the server may restart
     in between.
@@ -168,7 +168,7 @@ async def pipelined(client: redis.asyncio.Redis, commands: Iterable[tuple[Any, .
 
 @asynccontextmanager
 async def index_errors(client: redis.asyncio.Redis, keys: "Keys") -> AsyncIterator[None]:
-    """As `store_errors`, for the read of an index. If the index has a wrong type, tells maintenance to rebuild all
+    """Like `store_errors`, for reads of an index. If the index has a wrong type, tells maintenance to rebuild all
     indexes (`repair_damage`), and raises StoreUnavailable.
     """
     with store_errors():
@@ -232,7 +232,7 @@ def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability
 
 
 def loss_note(settings: Settings) -> str | None:
-    """A sentence about the risk of `DYNO_DURABILITY=none`; None for another level."""
+    """A sentence about the risk of `DYNO_DURABILITY=none`; None for other levels."""
     if settings.durability != "none":
         return None
     return "DYNO_DURABILITY is none, so Dyno accepts jobs even if a restart of Redis loses all of them"
@@ -296,13 +296,13 @@ SWEEP_ID = re.compile(r"swp_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.s
 _PART = re.compile(r"<\w+>")
 KeyType = Literal["hash", "list", "set", "stream", "string", "zset"]
 # "record": no other key has the data, so a damaged value is never deleted. "derived": a damaged value is deleted and
-# rebuilt from the records. "spare": a damaged value is deleted and lost, because no promise depends on it.
+# rebuilt from the records. "spare": a damaged value is deleted and lost, because Dyno doesn't promise to keep it.
 Origin = Literal["record", "derived", "spare"]
 
 
 @dataclass(frozen=True)
 class Key:
-    """A row of `Keys`. `name`: without the namespace; parts in <> vary. `bound`: the limit on its size or number."""
+    """A row of `Keys`. `name`: without the namespace; parts in <> vary. `bound`: what limits its size or number."""
 
     name: str
     type: KeyType
@@ -353,8 +353,8 @@ class Family(Key):
 class Keys:
     """All keys under one namespace, except Celery's.
 
-    The scripts build the same names (`_ledger.lua`). The rows also say which damaged values may be deleted, and the
-    tests of `deploy/redis/users.acl` read them. An owner is the id of an API key, or "" for requests without a key.
+    The scripts build the same names (`_ledger.lua`). The rows also say which damaged values may be deleted. The
+    tests of `deploy/redis/users.acl` use the rows. An owner is the id of an API key, or "" for requests without a key.
     """
 
     namespace: str
@@ -362,31 +362,31 @@ class Keys:
     job = Family("job:<job>", "hash", "record", "TTL", "the record")
     result = Family("job:<job>:result", "string", "record", "TTL", "JSON, compressed; see results.py")
     samples = Family("job:<job>:samples", "string", "record", "TTL", "JSON, compressed")
-    log = Family("job:<job>:log", "hash", "spare", "256 KiB, TTL", "pieces by number; first, next, bytes, last, full")
+    log = Family("job:<job>:log", "hash", "spare", "256 KiB, TTL", "pieces by number; state: first, next, bytes, …")
     partial = Family("job:<job>:partial", "hash", "spare", "the attempt", "the figures after each run of the attempt")
     job_events = Family("job:<job>:events", "stream", "spare", "1,000, TTL", "events of the job")
     webhook = Family("job:<job>:webhook", "hash", "derived", "TTL", "the delivery of a done job, with its attempts")
     events = Single("events", "stream", "spare", "10,000", "events of all jobs")
     sequence = Single("sequence", "string", "derived", "one", "the number of the last submitted job")
 
-    jobs = Single("jobs", "zset", "derived", "jobs", "job ids by creation, ms, as in the next five rows")
+    jobs = Single("jobs", "zset", "derived", "jobs", "job ids by creation time, ms; also in the next four rows")
     jobs_with_status = Family("jobs:status:<status>", "zset", "derived", "jobs", "jobs with a status")
     jobs_of_workload = Family("jobs:workload:<workload>", "zset", "derived", "jobs", "jobs of a workload")
     jobs_of_owner = Family("jobs:owner:<owner>", "zset", "derived", "jobs", "jobs of an owner")
     jobs_with_label = Family("jobs:label:<digest>", "zset", "derived", "jobs", "jobs with a label; see label_digest")
-    queued_of_owner = Family("jobs:queued:<owner>", "zset", "derived", "jobs", "queued jobs of an owner")
+    queued_of_owner = Family("jobs:queued:<owner>", "zset", "derived", "jobs", "an owner's queued jobs, by queue time")
     owners = Single("jobs:done", "set", "derived", "owners", "owners of done jobs")
-    done_of_owner = Family("jobs:done:<owner>", "zset", "derived", "jobs", "done jobs by the time they were stored, ms")
-    expiring = Single("expiring", "zset", "derived", "jobs", "expiring_member of done jobs by expiry of the record, ms")
+    done_of_owner = Family("jobs:done:<owner>", "zset", "derived", "jobs", "done jobs by the time of storing, ms")
+    expiring = Single("expiring", "zset", "derived", "jobs", "done jobs (expiring_member) by their expiry, ms")
 
     queue = Family("queue:<queue>", "zset", "derived", "jobs", "job ids by priority class and turn")
     queues = Single("queues", "set", "derived", "queues", "names of the queues that aren't empty")
-    classes = Family("classes:<queue>", "hash", "derived", "jobs", "class -> whether it fits each device profile")
+    classes = Family("classes:<queue>", "hash", "derived", "jobs", "class -> which device profiles it fits")
     class_jobs = Family("class:<queue>:<class>", "zset", "derived", "jobs", "jobs of the class, scored as in the queue")
-    turns = Family("jobs:turns:<queue>", "hash", "spare", "profiles", "the rounds in which keys take turns")
+    turns = Family("jobs:turns:<queue>", "hash", "spare", "profiles", "last round of claims, by priority and profile")
     waiting = Family("jobs:waiting:<queue>:<owner>", "zset", "derived", "jobs", "an owner's jobs in the queue")
-    served = Family("jobs:served:<device>", "zset", "spare", "TTL 1 day", "owners and queues by their last claim")
-    passed = Family("passed:<queue>", "hash", "spare", "TTL 1 min", "profile -> score up to which no job fits it")
+    served = Family("jobs:served:<device>", "zset", "spare", "TTL 1 day", "owners and queues by number of last claim")
+    passed = Family("passed:<queue>", "hash", "spare", "TTL 1 min", "profile -> score up to which no job fits")
     resting = Single("resting", "set", "spare", "queues", "queues in which an idle worker found no job that fits")
     woken = Family("woken:<queue>", "string", "spare", "TTL", "when maintenance last woke this queue, ms")
 
@@ -398,23 +398,23 @@ class Keys:
     worker_heartbeat = Family("worker:<worker>:heartbeat", "string", "record", "TTL", "last heartbeat, s since 1970")
     host = Family("worker:<host>:host", "string", "record", "TTL", "boot id of the machine with this name")
 
-    webhooks = Single("jobs:webhooks", "zset", "derived", "jobs", "done jobs with a webhook by their end, ms")
+    webhooks = Single("jobs:webhooks", "zset", "derived", "jobs", "done jobs with a webhook, by time of end, ms")
     webhooks_of_owner = Family("jobs:webhooks:owner:<owner>", "zset", "derived", "jobs", "an owner's jobs with webhook")
     webhooks_due = Single("jobs:webhooks:due", "zset", "derived", "jobs", "pending deliveries by the next attempt, ms")
-    webhooks_ready = Single("jobs:webhooks:ready", "zset", "derived", "jobs", "owners of due deliveries, by turn")
-    receivers = Family("jobs:webhooks:ready:<owner>", "zset", "derived", "jobs", "receivers of an owner's deliveries")
+    webhooks_ready = Single("jobs:webhooks:ready", "zset", "derived", "jobs", "owners of due deliveries, by last turn")
+    receivers = Family("jobs:webhooks:ready:<owner>", "zset", "derived", "jobs", "an owner's receivers, by last turn")
     lane = Family("jobs:webhooks:ready:<owner>:<receiver>", "zset", "derived", "jobs", "due deliveries by due time, ms")
     webhooks_clock = Single("jobs:webhooks:clock", "string", "spare", "one", "Redis' time at a recent check, ms")
 
     api_keys = Single("keys", "zset", "record", "keys", "ids of all API keys ever made, by creation, ms")
     api_key = Family("key:<key>", "hash", "record", "keys", "an API key, with a digest of its secret")
-    opened = Single("key:opened", "string", "record", "one", "when `dyno keys open` last let keyless requests in")
-    session = Family("session:<digest>", "string", "record", "TTL", "the digest of the key of a browser's session")
-    spent = Family("spent:<owner>:<day>", "hash", "spare", "TTL 2 days", "device_ms; the day is counted from 1970")
+    opened = Single("key:opened", "string", "record", "one", "when `dyno keys open` last allowed keyless requests")
+    session = Family("session:<digest>", "string", "record", "TTL", "digest of the secret of a session's API key")
+    spent = Family("spent:<owner>:<day>", "hash", "spare", "TTL 2 days", "device_ms of a day, numbered from 1970")
     idempotency_of = Family("idempotency:<digest>", "hash", "record", "TTL", "job and body_sha256; see `idempotency`")
 
-    peers = Family("peers:<series>", "list", "record", "50, TTL", "figures of results, JSON, newest first")
-    paces = Family("paces:<series>", "list", "record", "60, TTL", "estimated and actual durations, newest first")
+    peers = Family("peers:<series>", "list", "record", "50, TTL", "headline figures of results, JSON, newest first")
+    paces = Family("paces:<series>", "list", "record", "60, TTL", "jobs' estimated and actual durations, newest first")
     alarms = Family("alarms:<series>", "hash", "record", "TTL", "`<job> <field of AlarmRecord>` -> value")
     alarms_checked = Single("alarms:checked", "string", "record", "TTL", "exists until the next search for alarms")
     alarms_looked = Single("alarms:looked", "hash", "record", "workloads", "workload -> the last search for alarms")
@@ -424,21 +424,21 @@ class Keys:
     schedules = Family("schedules:<owner>", "hash", "record", "DYNO_MAX_SCHEDULES", "name -> schedule, JSON")
     schedule_owners = Single("schedules", "set", "derived", "owners", "owners of schedules")
     schedules_due = Single("schedules:due", "zset", "derived", "schedules", "`<owner>:<name>` by the next firing, ms")
-    sweep = Family("sweep:<sweep>", "hash", "record", "its jobs", "id, owner, sweep, times, `stopped <place>`")
+    sweep = Family("sweep:<sweep>", "hash", "record", "its jobs", "the sweep, and why its points were stopped")
     sweeps = Single("sweeps", "zset", "derived", "sweeps", "sweep ids by creation, ms")
     sweeps_of_owner = Family("sweeps:owner:<owner>", "zset", "derived", "sweeps", "sweeps of an owner")
     sweeps_watched = Single("sweeps:watched", "set", "derived", "sweeps", "sweeps whose points may be stopped")
-    sweeps_due = Single("sweeps:due", "zset", "derived", "sweeps", "sweeps by the next check for their jobs, ms")
+    sweeps_due = Single("sweeps:due", "zset", "derived", "sweeps", "sweeps by time of the next check for jobs, ms")
 
-    artifacts = Single("artifacts", "zset", "derived", "jobs", "jobs with files by the files' next check, ms")
+    artifacts = Single("artifacts", "zset", "derived", "jobs", "jobs with files by time of the next check, ms")
     counts = Single("counts", "hash", "spare", "workloads, kinds", "counters for Prometheus; see metrics.py")
     audit = Single("jobs:audit", "hash", "spare", "one", "how far the audit of the indexes has come; see audit.lua")
     damaged = Single("jobs:damaged", "set", "spare", "keys", "keys to rebuild, since their values had wrong types")
     repairing = Single("jobs:repairing", "string", "spare", "TTL", "when a process began to rebuild damaged keys, ms")
 
     def idempotency(self, owner: str | None, key: str) -> str:
-        """The name for a caller's idempotency key, which may have any length and any characters, so the name has a
-        digest. The digest includes the owner, so the keys of different owners can't collide."""
+        """The Redis key for a caller's idempotency key, which may have any length and any characters. So the name has a
+        digest. The digest covers the owner, so that keys of different owners can't collide."""
         return self.idempotency_of(hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest())
 
     @classmethod
@@ -447,7 +447,7 @@ class Keys:
         return {name: row for name, row in vars(cls).items() if isinstance(row, Key)}
 
     def deletable_type(self, name: str) -> KeyType | None:
-        """The type that the key `name` should have; None if it has no row, or if its damaged values aren't deleted."""
+        """The type that the key `name` should have; None if it has no row or is never deleted."""
         inner = name.removeprefix(f"{self.namespace}:")
         return next((kind for kind, pattern in _deletable().items() if pattern.match(inner)), None)
 
@@ -501,7 +501,7 @@ class Script(StrEnum):
     SCHEDULE = "schedule"
 
 
-# Scripts that call another script for each of their jobs, and the other script. They contain it as a function.
+# Script -> the script that it calls for each of its jobs, and therefore contains as a function
 _WITHIN = {
     Script.SUBMIT_SWEEP: Script.SUBMIT,
     Script.CANCEL_SWEEP: Script.CANCEL,

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Deletes values of wrong types, and lists the names of their keys. It also checks each type: between a check outside
--- the script and the deletion, another process might make the key again.
+-- Deletes values of wrong types, and lists the names of their keys. The script itself checks the types: between a check
+-- outside the script and the deletion, another process might create the key again.
 --
 -- KEYS[1]  none: the names are arguments
 -- ARGV[1]  namespace

@@ -8,13 +8,13 @@
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  reason
 -- ARGV[6]  1 if the attempt counts, else 0
--- ARGV[7]  most attempts                ARGV[8]  failure of the last one, JSON
--- ARGV[9]  most hand-backs of the job that don't count; "" or absent for no limit
+-- ARGV[7]  maximum number of attempts   ARGV[8]  failure of the last attempt, JSON
+-- ARGV[9]  maximum number of hand-backs that don't count; "" or absent for no limit
 --
 -- Returns {"queued" | "canceled" | "failed", 1 if its queue was empty} or {"already"} or {"superseded"}
 
 local id, token, device = ARGV[2], ARGV[3], ARGV[4]
--- server: as in finish.lua
+-- server.call: as in finish.lua
 local record = server.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event', 'handed_back')
 if not allowed(record[1], 'requeue') or record[2] ~= token then
   local again = record[3] == token and record[4] == 'requeue'

@@ -130,7 +130,7 @@ class ResultImports:
         return record
 
     def _within_rights(self, spec: Spec) -> Spec:
-        """The spec, with `expires_in_s` reduced to what this key allows."""
+        """The spec, with `expires_in_s` reduced to the maximum of this key."""
         most_s = self._viewer.expires_in_s or (self._viewer.owner and self._key_expires_in_s)
         return spec.model_copy(update={"expires_in_s": min(spec.expires_in_s, most_s or spec.expires_in_s)})
 
@@ -148,6 +148,6 @@ def _seconds(time: datetime) -> str:
 
 
 def _without_files(result: Result, job_id: str) -> Result:
-    """The result as that of the job `job_id`, without artifacts, which stay in the Dyno that ran the job."""
+    """The result with the job id `job_id`, and without artifacts, which stay in the Dyno that ran the job."""
     arms = [_without_files(arm, job_id) for arm in result.arms]
     return result.model_copy(update={"job": job_id, "artifacts": [], "arms": arms})

@@ -21,13 +21,13 @@ from dyno.store.redis import RESERVED_BYTES, SCRIPT_SOURCES, Keys, Script, store
 _RECORDS_AT_ONCE = 1000
 _DROPPED_AT_ONCE, _CANDIDATES = 50, 200
 _WEBHOOK_ENDED = (None, "delivered", "failed")
-_SIZED, _JOB_BYTES = 50, 6_000  # jobs of an owner whose sizes are read, and the bytes of a job without its large parts
+_SIZED, _JOB_BYTES = 50, 6_000  # number of an owner's jobs whose sizes are read; bytes of a job without its large parts
 _PAGES = 20  # of candidates: if the first 4000 have pending webhooks, no job is deleted until some are delivered
-_NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory for replies and writes that are under way
+_NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory of pending replies and writes
 
 
 def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
-    """Delete done jobs beyond the limits, at most 1000 a call. A key's jobs are deleted in the order of their storing.
+    """Delete done jobs beyond the limits, at most 1000 a call. A key's jobs that were stored first are deleted first.
 
     First delete the jobs of each key beyond its own limit, or `key_stored_jobs`. Then, while more than `max_done` jobs
     are stored or Redis uses and reserves more than `max_store_bytes`, delete jobs of the key that has the most jobs or
@@ -42,7 +42,7 @@ def drop_oldest(client: redis.Redis, settings: Settings) -> Mapping[str, int]:
         if not own_limits and settings.key_stored_jobs is settings.max_done is settings.max_store_bytes is None:
             return dropped
         stored = _stored_by_owner(client, keys)
-        for owner in filter(None, list(stored)):  # no key's limit applies to requests without a key
+        for owner in filter(None, list(stored)):  # jobs without a key have no such limit
             most = own_limits.get(owner, settings.key_stored_jobs)
             while most is not None and stored[owner] > most and dropped.total() < _RECORDS_AT_ONCE:
                 number = min(stored[owner] - most, _DROPPED_AT_ONCE)
@@ -122,7 +122,7 @@ def _mean_sizes(client: redis.Redis, keys: Keys, owners: Iterable[str]) -> Mappi
 
 
 def _index_done(client: redis.Redis, keys: Keys, status: Status, ids: Sequence[str]) -> None:
-    """Add done jobs to the indexes of `Keys.done_of_owner`, by the times of their ends. Removes jobs without a record
+    """Add done jobs to the indexes of `Keys.done_of_owner`, by the time of their end. Removes jobs without a record
     from the index of their status; otherwise each later call would read all jobs again.
     """
     with client.pipeline(transaction=False) as pipeline:
@@ -170,8 +170,8 @@ def _may_go(delivery: Any) -> bool:
 
 
 def _delete_oldest(client: redis.Redis, keys: Keys, owner: str, number: int, keeping: int, *of_owner: str) -> int:
-    """Delete up to `number` jobs of the owner, but leave at least `keeping` done jobs of all owners (of this owner with
-    `of_owner`), whatever other processes delete. Considers later jobs only if none of the first may be deleted.
+    """Delete up to `number` jobs of the owner, but leave at least `keeping` done jobs of all owners (with `of_owner`:
+    of this owner), even if other processes delete jobs, too. Considers later jobs only if the first 200 must stay.
     """
     delete, index = client.register_script(SCRIPT_SOURCES[Script.DELETE]), keys.done_of_owner(owner)
     for start in range(0, _PAGES * _CANDIDATES, _CANDIDATES):

@@ -1,7 +1,7 @@
 #!lua
--- Writes a schedule, if it is still as the caller read it, and queues the job of its firing: both or neither. So if
--- several APIs fire it at the same time, only one of them queues a job, and a crash neither loses a job nor makes a
--- second one. The function `submit` is submit.lua.
+-- Writes a schedule, if it hasn't changed since the caller read it, and queues the job of its firing. It does both or
+-- neither. So if several APIs fire a schedule at the same time, only one of them queues a job, and a crash neither
+-- loses a job nor makes a second job. The function `submit` is submit.lua.
 --
 -- KEYS[1]  schedules of the owner, HASH name -> JSON
 -- KEYS[2]  due, ZSET "<owner>:<name>" by the next firing in ms
@@ -31,7 +31,7 @@ if before == '' and after ~= '' and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV
 end
 
 if #ARGV >= 10 then
-  check_rights({ 'HSET', 'SADD', 'ZADD', 'ZREM' }, KEYS) -- before `submit` writes, which checks its own rights
+  check_rights({ 'HSET', 'SADD', 'ZADD', 'ZREM' }, KEYS) -- here, before `submit` writes; it checks only its own rights
   local reply = submit({ key('job', ARGV[10]) }, { NAMESPACE, unpack(ARGV, 10) })
   if reply[1] ~= 'submitted' then
     return reply

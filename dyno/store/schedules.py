@@ -57,7 +57,7 @@ class Schedules(NamedDocuments[JobSchedule]):
         return now, [DueSchedule(owner or None, name, due_ms) for owner, name, due_ms in due]
 
     async def put(self, new: JobSchedule) -> tuple[bool, JobSchedule]:
-        """Save the viewer's schedule. If it replaces one of the same name, it keeps the firings and missed times.
+        """Save the viewer's schedule. If it replaces a schedule of that name, the firings and missed times are kept.
 
         Returns whether the name is new, and the schedule as it was saved. Raises LimitReached.
         """
@@ -71,14 +71,14 @@ class Schedules(NamedDocuments[JobSchedule]):
                 return before is None, after
 
     async def replace(self, before: StoredSchedule, after: JobSchedule, *, outcome: str = "", missed: int = 0) -> bool:
-        """Write and count the outcome of a due time. If another API already did, writes nothing and returns False."""
+        """Write the schedule and count the outcome of a due time. If another API was faster, returns False instead."""
         reply = await self._write(before, after, outcome, missed)
         return bool(reply[0] == "written")
 
     async def fire(
         self, before: StoredSchedule, after: JobSchedule, job: NewJob, of_owner: jobs.Jobs, *, missed: int = 0
     ) -> bool:
-        """Queue the job of a due time and write the schedule, both or neither. Returns False as `replace` does.
+        """Queue the job of a due time and write the schedule, both or neither. Returns False like `replace`.
 
         Raises QueueFull and LimitReached.
         """

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Shortens leases that end later than twice their length from now: Redis' clock has stepped back since their last
--- heartbeats. The next heartbeat extends a lease again; the lease of a dead worker runs out after its length.
+-- Shortens leases that end later than twice their length from now, because Redis' clock has stepped back since their
+-- last heartbeats. The next heartbeat extends a lease again; the lease of a dead worker runs out after its length.
 --
 -- KEYS[1]  leases, ZSET of devices by expiry in ms
 -- ARGV[1]  namespace
 -- ARGV[2]  length of a lease whose HASH is lost, ms
--- ARGV[3]  most leases
+-- ARGV[3]  maximum number of leases
 --
--- Returns the devices
+-- Returns the devices of the shortened leases
 
 local shortened = {}
 local latest = integer(NOW_MS + 2 * tonumber(ARGV[2]))

@@ -21,5 +21,5 @@ for index = 4, #ARGV do
     cancel({ key('job', id) }, { NAMESPACE, id })
   end
 end
-redis.call('HSET', KEYS[1], 'stopped ' .. ARGV[2], ARGV[3]) -- last, so that a retry repeats a failed call
+redis.call('HSET', KEYS[1], 'stopped ' .. ARGV[2], ARGV[3]) -- last, so that a retry can complete a failed call
 return 'stopped'

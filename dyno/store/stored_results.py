@@ -47,7 +47,7 @@ def execute_raw(client: Any, *command: str) -> Any:
 
 
 def compress(text: bytes, name: str = "") -> bytes:
-    """The value to store, with `name` in front."""
+    """The compressed text, with `name` in front."""
     deflate = zlib.compressobj(_LEVEL, memLevel=_MEMORY, zdict=_DICTIONARIES[_NEWEST])
     return header(name) + deflate.compress(text) + deflate.flush()
 
@@ -86,7 +86,7 @@ RESULT_SHAPE: Final = hashlib.sha256(_SCHEMA).hexdigest()[:8]  # stored results 
 _COMPRESSED = header(RESULT_SHAPE)
 _SAMPLES = TypeAdapter(list[RunSamples])
 _DIGITS = 6  # significant digits: runs scatter by a thousandth and more
-_SHARE_DIGITS = 4  # the kernel counts most of these times in hundredths of a second
+_SHARE_DIGITS = 4  # of shares of cores, most of which come from times in hundredths of a second
 _TIME_DECIMALS = 4  # decimals of Unix times, in seconds
 
 
@@ -125,7 +125,7 @@ def encode_samples(samples: Sequence[Any]) -> bytes:
 
 
 def decode_samples(stored: bytes, job_id: str) -> Sequence[RunSamples]:
-    """Raises RecordUnreadable."""
+    """The samples of a stored value. Raises RecordUnreadable."""
     return parse_stored(lambda value: _SAMPLES.validate_json(decompress(value)), stored, f"the samples of {job_id}")
 
 

@@ -10,18 +10,18 @@
 -- ARGV[4]  queue             ARGV[5]  priority class, 0 is best
 -- ARGV[6]  limit on queued jobs of all owners
 -- ARGV[7]  SHA-256 of the request's body   ARGV[8]  TTL of the idempotency key, ms
--- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own
--- ARGV[10]… fields and values of the record; `needs` and `fits` decide its placement class (_ledger.lua); an `uncharged`
---          job counts against no limit of its owner
+-- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own limit
+-- ARGV[10]… fields and values of the record; `needs` and `fits` decide the placement class (_ledger.lua); an
+--          `uncharged` job isn't counted in the limits of its owner
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
 --      to be woken, ids of the running jobs}. A worker has to be woken if the queue was empty, or if a worker is idle
---      because none of the queue's other jobs fits. The reply is complete, because Redis might be unreachable for a
---      second request; but for a new job the record lacks the fields that the arguments have
+--      because none of the queue's other jobs fits. One reply has all of this, because Redis might be unreachable for a
+--      second request. For a new job, the record lacks the fields that are in the arguments
 --      or {"key_reused", id} or {"gone", id} (the job's record has expired before the key) or {"full", queued}
 --      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
-local MOST_CLASSES = 32 -- by needs, per queue: a claim checks each class; further jobs are classed by their answers
+local MOST_CLASSES = 32 -- by needs, per queue, as a claim checks each class; other jobs have classes by answers
 
 local function accepted(outcome, job_id, queue, record, wake)
   local running = redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)
@@ -32,7 +32,7 @@ local function accepted_before(outcome, job_id, wake)
   return accepted(outcome, job_id, redis.call('HGET', key('job', job_id), 'queue'), (with_fits(job_id)), wake)
 end
 
--- Device time of the owner's running attempts, in ms. There are no more running attempts than devices.
+-- Device time of the owner's running attempts, in ms. Each device has at most one running attempt, so there are few.
 local function running_ms(owner)
   local total_s = 0
   for _, id in ipairs(redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)) do

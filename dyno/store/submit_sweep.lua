@@ -6,11 +6,11 @@
 -- KEYS[2]  idempotency, HASH {job, body_sha256} as in submit.lua, with the sweep's id as `job`; optional
 -- ARGV[1]  namespace
 -- ARGV[2]  sweep id                 ARGV[3]  owner, or ""
--- ARGV[4]  the sweep, JSON          ARGV[5]  time until the first check whether its jobs are gone, ms
+-- ARGV[4]  the sweep, JSON          ARGV[5]  time until the first check whether the jobs are gone, ms
 -- ARGV[6]  SHA-256 of the request's body   ARGV[7]  TTL of the idempotency key, ms
 -- ARGV[8]  limit on queued jobs of all owners
--- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own
--- ARGV[10] 1 if its points may be stopped
+-- ARGV[9]  limit on queued jobs of the owner's API key, unless the key has its own limit
+-- ARGV[10] 1 if points of the sweep may be stopped
 -- ARGV[11] number of jobs
 -- ARGV[12]… for each job: the number of arguments for submit.lua, and the arguments
 --
@@ -46,7 +46,7 @@ if owner ~= '' then
 end
 
 require_room(jobs)
-check_rights({ 'HSET', 'SADD', 'ZADD' }, { -- before `submit` writes, which checks its own rights
+check_rights({ 'HSET', 'SADD', 'ZADD' }, { -- here, before `submit` writes; it checks only its own rights
   KEYS[1], key('sweeps'), key('sweeps', 'due'), key('sweeps', 'watched'), key('sweeps', 'owner', ''),
   key('idempotency', ''),
 })

@@ -26,7 +26,7 @@ from dyno.store.pipelining import PipeliningRedis
 from dyno.store.redis import SCRIPT_SOURCES, SWEEP_ID, Keys, Script, index_errors, store_errors, unless_wrong_type
 
 CHECK_EVERY_S = 86_400.0
-_STOPPED = "stopped "  # fields of the record, followed by the place of a point
+_STOPPED = "stopped "  # prefix of field names in the record; the place of a point follows
 _AT_ONCE = 20  # sweeps that one call of `drop_empty` checks: 4,000 jobs, 10 ms of Redis
 
 
@@ -43,7 +43,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class StoredSweep:
-    """`record`: the sweep as it was requested. `stopped`: stops by the point's position. The jobs hold the rest."""
+    """`record`: the sweep as requested. `stopped`: stops by the point's position. The rest is in the jobs' records."""
 
     id: str
     owner: str | None
@@ -119,7 +119,7 @@ class Sweeps:
         raise type(refused)(f"the sweep has {count} jobs; {refused.detail}", *limit)
 
     async def earlier(self, idempotency_key: str, body_sha256: str) -> str | None:
-        """The sweep that the same key and body made in the last 24 hours, as `Jobs.earlier`."""
+        """The sweep that the same key and body made in the last 24 hours; see `Jobs.earlier`."""
         with store_errors():
             record: Any = await self._client.hgetall(self._keys.idempotency(self._jobs.viewer.owner, idempotency_key))
             is_same = record.get("body_sha256") == body_sha256 and SWEEP_ID.fullmatch(record.get("job", ""))
@@ -153,7 +153,7 @@ class Sweeps:
             return [await self._statuses([], args, reply) for args, reply in sent]
 
     async def cancel(self, sweep_id: str) -> StoredSweep:
-        """Cancel waiting jobs at once, and ask the workers of running ones to stop.
+        """Cancel waiting jobs at once, and ask the workers of running jobs to stop them.
 
         Raises UnknownSweep, and SweepFinished if all jobs were done before the first cancel.
         """
@@ -182,7 +182,7 @@ class Sweeps:
         return bool(outcome == "stopped")
 
     async def _read(self, sweep_ids: Sequence[str]) -> list[StoredSweep | None]:
-        """None for a sweep that is gone or can't be read."""
+        """The sweeps; None for a sweep that is gone or can't be read."""
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
                 for sweep_id in sweep_ids:
@@ -236,7 +236,7 @@ def drop_empty(client: redis.Redis, settings: Settings) -> list[str]:
                 pipeline.zrem(keys.sweeps_of_owner(fields.get("owner", "")), sweep_id)
                 pipeline.zrem(keys.sweeps, sweep_id)
                 pipeline.delete(keys.sweep(sweep_id))
-                pipeline.zrem(keys.sweeps_due, sweep_id)  # last: if Redis dies in between, a later check repeats all
+                pipeline.zrem(keys.sweeps_due, sweep_id)  # last: if Redis dies in between, a later check continues
                 pipeline.execute()
             dropped.append(sweep_id)
     return dropped

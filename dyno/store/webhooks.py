@@ -22,7 +22,7 @@ from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, index_errors, store_errors, unless_wrong_type
 
 ATTEMPTS_KEPT = 24  # attempts whose outcome is shown; redelivery can add more
-_SETTLE_WITHIN_S = 15.0  # from the attempt's timeout to the lease's end; a lease that ends too early sends twice
+_SETTLE_WITHIN_S = 15.0  # from the attempt's timeout to the lease's end; if it ends too early, Dyno sends twice
 
 
 class LeasedDelivery(NamedTuple):
@@ -69,7 +69,7 @@ class DeliveryQueue:
     async def settle(self, taken: LeasedDelivery, ended: Ended, status: DeliveryStatus, again_in_s: float = 0) -> bool:
         """Record the attempt's outcome and the delivery's new status.
 
-        False: the lease is over and nothing was written.
+        Returns False, and writes nothing, if the lease is over.
         """
         keys = [self._keys.webhook(taken.job_id), self._keys.webhooks_due]
         given: list[Any] = [
@@ -115,7 +115,7 @@ class Deliveries:
         self._redeliver = client.register_script(SCRIPT_SOURCES[Script.REDELIVER])
 
     async def page(self, query: DeliveryQuery, cursor: str | None, limit: int) -> RecordPage[Delivery]:
-        """One page of deliveries, newest first. If few match, the page is short and has a cursor for the next one.
+        """One page of deliveries, newest first. If few match, it is short and has a cursor for the next page.
         Raises InvalidSpec for an invalid cursor.
         """
         if query.job is not None:
@@ -165,7 +165,7 @@ class Deliveries:
         ]
 
     async def _read(self, job_ids: list[str]) -> list[Delivery | None]:
-        """None for a delivery that is gone or can't be read: one unreadable record mustn't hide all others."""
+        """The deliveries; None if one is gone or can't be read: an unreadable record mustn't hide all others."""
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
                 for job_id in job_ids:

@@ -63,7 +63,7 @@ def repair_damage(client: redis.Redis, settings: Settings) -> list[str]:
         for endings in _ids(client, f"{keys.namespace}:", _ANY):
             remove_damaged(client, keys, (f"{keys.namespace}:{ending}" for ending in endings))
         names = sorted(map(str, client.smembers(keys.damaged)))
-        log.error("values of wrong types were deleted, and are made again from the records: %s", ", ".join(names))
+        log.error("values of wrong types were deleted and are rebuilt from the records: %s", ", ".join(names))
         _make_again(client, settings, names)
         client.srem(keys.damaged, *names)
         client.delete(keys.repairing)

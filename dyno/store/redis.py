@@ -178,7 +178,7 @@ async def index_errors(client: redis.asyncio.Redis, keys: "Keys") -> AsyncIterat
             if not is_wrong_type(error):
                 raise
             await client.sadd(keys.damaged, f"{keys.jobs}:*")
-            raise StoreUnavailable("an index is damaged; it is made again from the records within seconds") from error
+            raise StoreUnavailable("an index is damaged; it is rebuilt from the records within seconds") from error
 
 
 Fault = StoreUnfit | StoreUnavailable

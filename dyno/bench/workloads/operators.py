@@ -26,7 +26,7 @@ from pydantic import Field
 from dyno.bench import contract, estimates
 from dyno.bench.frameworks.interface import Framework
 from dyno.bench.measure import correctness, result_checks
-from dyno.bench.measure.warnings import OUTPUT_CODES
+from dyno.bench.measure.warnings import OUTPUT_CODES, warning
 from dyno.errors import FieldError
 from dyno.models.device import Device
 from dyno.models.result import Precision, ResultWarning
@@ -256,6 +256,16 @@ _OPERATORS: dict[Name, Callable[[OperatorsParams], Operator]] = {
 }
 
 
+SUBNORMAL_SHARE = 0.1
+_LEAST_NORMAL = {"float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
+
+
+def subnormal_output(output: Array, dtype: str) -> ResultWarning | None:
+    """Raised if more than SUBNORMAL_SHARE of the values are subnormal in `dtype`."""
+    share = float(np.mean((output != 0) & (np.abs(output) < _LEAST_NORMAL[dtype])))
+    return warning("SUBNORMAL_OUTPUT", share=share) if share > SUBNORMAL_SHARE else None
+
+
 class _Layer:
     """A compiled operator and its inputs on the device."""
 
@@ -319,6 +329,7 @@ class _Layer:
             degenerate,
             result_checks.output_nonfinite(nonfinite, output.size),
             None if nonfinite else result_checks.result_incorrect(rel_error, limit),
+            subnormal_output(output, self._dtype),
         ]
         return contract.Verification(
             warnings=[_of(self.name, raised) for raised in warnings if raised is not None],

@@ -76,6 +76,14 @@ def test_an_infinite_output_is_found(context, monkeypatch):
     assert codes(built(context, "gelu").verify()) == [("OUTPUT_NONFINITE", "gelu")]
 
 
+@pytest.mark.provokes("SUBNORMAL_OUTPUT")
+@pytest.mark.silent("SUBNORMAL_OUTPUT")
+def test_small_values_of_float16_are_named(context):
+    probabilities = {"vocabulary": 60_000, "tokens": 2, "dtype": "float16"}
+    assert codes(built(context, "softmax", **probabilities).verify()) == [("SUBNORMAL_OUTPUT", "softmax")]
+    assert codes(built(context, "softmax", **probabilities | {"dtype": "bfloat16"}).verify()) == []
+
+
 def test_bfloat16_is_held_to_its_own_rounding(context):
     verified = built(context, "product_square", "softmax", dtype="bfloat16").verify()
     assert (codes(verified), verified.precision.requested) == ([], "bfloat16")

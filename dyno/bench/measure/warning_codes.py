@@ -439,8 +439,8 @@ _ROWS = (
         "SUBNORMAL_OUTPUT",
         "C",
         "Many output values are subnormal, and some processors compute far slower with such values.",
-        found="""For `operators`: more than {bench.workloads.operators.SUBNORMAL_SHARE:%} of an operator's output values are
-        not zero, but smaller than the smallest normal number of the precision (6.1e-5 in float16).""",
+        found="""For `operators`: more than {bench.workloads.operators.SUBNORMAL_SHARE:%} of an operator's output values
+        are not zero, but smaller than the smallest normal number of the precision (6.1e-5 in float16).""",
         do="""Use bfloat16 or float32, whose range is larger, if your own values are not as small.""",
     ),
     WarningCode(

@@ -11,6 +11,9 @@ FLOP of products, multiply-add = 2 (for the other operators, no FLOP are counted
 
 Bytes are the compulsory traffic, as in a roofline (Williams, Waterman & Patterson 2009): each input is read once, each
 output written once. An embedding reads only the rows that it looks up. Cached inputs may be faster than memory allows.
+
+Outputs are compared with float64: products with Freivalds' test, the others in some rows. On accelerators, frameworks
+compute attention and convolutions of float32 with operands in TF32 (GPU) or bfloat16 (TPU), so these may err as much.
 """
 
 import math
@@ -67,7 +70,7 @@ class OperatorsParams(contract.Params):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     tokens: int = Field(512, ge=1, le=65536, description="Tokens of a sequence")
     context: int = Field(2048, ge=1, le=1 << 20, description="Tokens that a single further token attends to")
-    width: int = Field(1024, ge=1, le=65536, description="Width of the model")
+    width: int = Field(1024, ge=2, le=65536, description="Width of the model")
     feed_forward: int = Field(4096, ge=1, le=1 << 18)
     heads: int = Field(16, ge=1, le=1024)
     head_dim: int = Field(64, ge=1, le=1024)
@@ -90,12 +93,14 @@ class Operator:
 
     make: Callable[[np.random.Generator], Sequence[Array]]
     apply: Callable[..., Any]
-    expected: Callable[[Sequence[Array], NDArray[np.intp]], Array]
     rows: int
     inner: int
     flops: float
-    elements: int  # of the compulsory traffic, without indices
+    traffic: int  # elements, without indices
+    expected: Callable[[Sequence[Array], NDArray[np.intp]], Array] | None = None  # None for products
     executed: float = 1.0
+    idle: int = 0  # elements of inputs that an execution doesn't read
+    scratch: int = 0  # float32 values between inputs and output
 
 
 def _normal(random: np.random.Generator, *shape: int) -> NDArray[np.float32]:
@@ -106,11 +111,10 @@ def _product(m: int, k: int, n: int) -> Operator:
     return Operator(
         make=lambda random: (_normal(random, m, k), _normal(random, k, n) / np.float32(math.sqrt(k))),
         apply=lambda framework, a, b: framework.matmul(a, b),
-        expected=lambda inputs, rows: inputs[0][rows] @ inputs[1],
         rows=m,
         inner=k,
         flops=2.0 * m * k * n,
-        elements=m * k + k * n + m * n,
+        traffic=m * k + k * n + m * n,
     )
 
 
@@ -133,8 +137,9 @@ def _attention(params: OperatorsParams, tokens: int, context: int) -> Operator:
         rows=tokens,
         inner=max(size, context),
         flops=4.0 * heads * size * pairs,
-        elements=2 * heads * size * (tokens + context),
+        traffic=2 * heads * size * (tokens + context),
         executed=tokens * context / pairs,
+        scratch=3 * heads * tokens * context,  # scores, masked scores, probabilities
     )
 
 
@@ -147,7 +152,7 @@ def _by_row(shape: tuple[int, int], apply: Callable[[Any, Any], Any], expected: 
         rows=shape[0],
         inner=shape[1],
         flops=0.0,
-        elements=2 * shape[0] * shape[1],
+        traffic=2 * shape[0] * shape[1],
     )
 
 
@@ -182,7 +187,8 @@ def _embedding(params: OperatorsParams) -> Operator:
         rows=params.tokens,
         inner=1,
         flops=0.0,
-        elements=2 * params.tokens * params.width,
+        traffic=2 * params.tokens * params.width,
+        idle=params.vocabulary * params.width,
     )
 
 
@@ -199,7 +205,7 @@ def _cross_entropy(params: OperatorsParams) -> Operator:
         rows=params.tokens,
         inner=params.vocabulary,
         flops=0.0,
-        elements=params.tokens * (params.vocabulary + 1),
+        traffic=params.tokens * (params.vocabulary + 1),
     )
 
 
@@ -228,7 +234,7 @@ def _convolution(images: int, side: int, channels: int) -> Operator:
         rows=images * side,
         inner=inner,
         flops=2.0 * images * side * side * inner * channels,
-        elements=2 * images * side * side * channels + inner * channels,
+        traffic=2 * images * side * side * channels + inner * channels,
     )
 
 
@@ -258,6 +264,8 @@ _OPERATORS: dict[Name, Callable[[OperatorsParams], Operator]] = {
 
 SUBNORMAL_SHARE = 0.1
 _LEAST_NORMAL = {"float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
+_ENOUGH_ELEMENTS = 1024  # as in matmul: fewer elements don't identify a precision
+_BY_DEFAULT = {"gpu": "tf32", "tpu": "bfloat16"}  # for float32, in attention and convolutions
 
 
 def subnormal_output(output: Array, dtype: str) -> ResultWarning | None:
@@ -273,11 +281,14 @@ class _Layer:
         self.name, self._dtype = name, params.dtype
         self.operator = _OPERATORS[name](params)
         self._framework: Framework = context.framework
+        self._kind = context.device.driven_as if context.device else "cpu"
+        # TensorFlow keeps int32 in host memory, and JAX has no int64 by default.
+        indices = "int64" if self._kind != "cpu" and self._framework.name == "tensorflow" else "int32"
         with context.phase("data"):
             arrays = self.operator.make(np.random.default_rng([context.seed, NAMES.index(name)]))
         with context.phase("build"):
             self._inputs = [
-                self._framework.array(array, params.dtype if array.dtype == np.float32 else "int32") for array in arrays
+                self._framework.array(array, params.dtype if array.dtype == np.float32 else indices) for array in arrays
             ]
         self._output: Any = None
 
@@ -310,23 +321,31 @@ class _Layer:
 
     @property
     def bytes(self) -> float:
-        return float(self.operator.elements * _ITEM_BYTES[self._dtype])
+        return float(self.operator.traffic * _ITEM_BYTES[self._dtype])
+
+    @property
+    def is_product(self) -> bool:
+        return self.name.startswith("product")
 
     def check(self, seed: int) -> contract.Verification:
-        """Compare rows of the timed output with float64."""
-        operator = self.operator
-        inputs = [self._framework.numpy(array) for array in self._inputs]
-        output = self._framework.numpy(self._output)
-        degenerate = next((raised for array in inputs if (raised := result_checks.degenerate_data(array))), None)
-        rows = np.sort(np.random.default_rng(seed).permutation(operator.rows)[:_COMPARED])
-        exact = [array if array.dtype == np.int32 else array.astype(np.float64) for array in inputs]
-        expected = operator.expected(exact, rows)
-        actual = output.reshape(operator.rows, *expected.shape[1:])[rows].astype(np.float64)
+        """Compare the timed output with float64."""
+        inputs, output = [self._framework.numpy(array) for array in self._inputs], self._framework.numpy(self._output)
+        operands = [array for array in inputs if not np.issubdtype(array.dtype, np.integer)]
         nonfinite = int(np.count_nonzero(~np.isfinite(output)))
-        rel_error = float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
-        limit = min(correctness.tolerance(self._dtype, inner=operator.inner, products=2), correctness.MAX_TOLERANCE)
+        precision, unchecked = Precision(requested=self._dtype, observed=None, rel_error=None), dict[str, str]()
+        if self.is_product:
+            a, b = inputs
+            product = correctness.freivalds(a, b, output, dtype=self._dtype, seed=seed)
+            rel_error, limit, inner = product.rel_error, product.tolerance, self.operator.inner
+            if product.elements >= _ENOUGH_ELEMENTS:
+                observed = correctness.precision_fingerprint(rel_error, requested=self._dtype, inner=inner)
+                unchecked = correctness.precision_unchecked(rel_error, inner=inner)
+                precision = precision.model_copy(update={"observed": observed})
+        else:
+            rel_error, limit = self._error_of_rows(inputs, output, seed)
+        finite = correctness.finite(rel_error)
         warnings = [
-            degenerate,
+            next((raised for array in operands if (raised := result_checks.degenerate_data(array))), None),
             result_checks.output_nonfinite(nonfinite, output.size),
             None if nonfinite else result_checks.result_incorrect(rel_error, limit),
             subnormal_output(output, self._dtype),
@@ -334,22 +353,30 @@ class _Layer:
         return contract.Verification(
             warnings=[_of(self.name, raised) for raised in warnings if raised is not None],
             verified=OUTPUT_CODES,
+            unchecked=unchecked,
+            precision=precision.model_copy(update={"rel_error": finite}),
             details={
-                "flops": operator.flops,
+                "flops": self.operator.flops,
                 "bytes": self.bytes,
-                "rel_error": correctness.finite(rel_error),
+                "rel_error": finite,
                 "rel_error_tolerance": limit,
             },
         )
 
-    def precision(self, seed: int) -> Precision:
-        """The precision of a product; unknown for other operators."""
-        if not self.name.startswith("product"):
-            return Precision(requested=self._dtype, observed=None, rel_error=None)
-        a, b, product = (self._framework.numpy(array) for array in (*self._inputs, self._output))
-        check = correctness.freivalds(a, b, product, dtype=self._dtype, seed=seed)
-        observed = correctness.precision_fingerprint(check.rel_error, requested=self._dtype, inner=self.operator.inner)
-        return Precision(requested=self._dtype, observed=observed, rel_error=correctness.finite(check.rel_error))
+    def _error_of_rows(self, inputs: Sequence[Array], output: Array, seed: int) -> tuple[float, float]:
+        """The relative error of some rows, and its limit."""
+        assert self.operator.expected is not None, "products are checked whole"
+        rows = np.sort(np.random.default_rng(seed).permutation(self.operator.rows)[:_COMPARED])
+        exact = [array if np.issubdtype(array.dtype, np.integer) else array.astype(np.float64) for array in inputs]
+        expected = self.operator.expected(exact, rows)
+        actual = output.reshape(self.operator.rows, *expected.shape[1:])[rows].astype(np.float64)
+        norm = float(np.linalg.norm(expected))
+        has_products = self.operator.flops > 0 and self._dtype == "float32"
+        computed_in = _BY_DEFAULT.get(self._kind, "float32") if has_products else self._dtype
+        limit = correctness.tolerance(computed_in, inner=self.operator.inner, products=2)
+        if self._dtype == "float16":  # half the distance of subnormal values
+            limit += 2.0**-25 * math.sqrt(expected.size) / norm
+        return float(np.linalg.norm(actual - expected)) / norm, min(limit, correctness.MAX_TOLERANCE)
 
 
 def _of(name: str, raised: ResultWarning) -> ResultWarning:
@@ -378,12 +405,18 @@ class Operators:
 
     def verify(self) -> contract.Verification:
         checks = {layer.name: layer.check(self._seed) for layer in self._layers}
-        product = next((layer for layer in self._layers if layer.name.startswith("product")), self._layers[0])
+        deciding = next(
+            (checks[layer.name] for layer in self._layers if layer.is_product), checks[self._layers[0].name]
+        )
         return contract.Verification(
             warnings=[raised for check in checks.values() for raised in check.warnings],
             verified=OUTPUT_CODES,
-            precision=product.precision(self._seed),
-            details={"operators": {name: check.details for name, check in checks.items()}},
+            unchecked=deciding.unchecked,
+            precision=deciding.precision,
+            details={
+                "working_set_bytes": int(min(layer.bytes for layer in self._layers)),
+                "operators": {name: check.details for name, check in checks.items()},
+            },
             amounts=dict(self.cases[0].amounts),
         )
 
@@ -397,23 +430,36 @@ _REACHED = 0.3  # share of the peak
 _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, per accelerator
 _ASSUMED_BYTES_PER_S = {"cpu": 5e9, "gpu": 3e11, "tpu": 3e11}
 _START_S = 0.3  # tracing and compiling an operator; measured 0.05 to 0.2 s on a CPU
-_COPIES = 3  # of the inputs and the output: on the device, on the host, and in float64 while they are checked
+_MAKING_S = 1e-8  # a random value
+_CHECKING_BYTES = 20  # of an element on the host: in float32, in float64, and padded or as a product
 
 
 def estimate(
     params: OperatorsParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
-    """The time of an operator: its FLOP at a share of the peak, plus its bytes at an assumed bandwidth."""
+    """Each operator takes the time of its FLOP at a share of the peak and of its bytes at an assumed bandwidth."""
     per_s = estimates.rate_flop_per_s(device, params.dtype, _REACHED, _ASSUMED_FLOP_PER_S)
     all_operators = [_OPERATORS[name](params) for name in params.operators]
     item = _ITEM_BYTES[params.dtype]
     times_s = [
-        each.flops * each.executed / per_s + each.elements * item / _ASSUMED_BYTES_PER_S[device.driven_as]
+        each.flops * each.executed / per_s + each.traffic * item / _ASSUMED_BYTES_PER_S[device.driven_as]
         for each in all_operators
     ]
-    held = sum(each.elements for each in all_operators) * item + params.vocabulary * params.width * item
-    memory_bytes = _COPIES * held + estimates.runtime_bytes(device)
-    return contract.Estimate(_START_S * len(times_s) + 2 * sum(times_s), memory_bytes, executions_s=tuple(times_s))
+    held = [each.traffic + each.idle for each in all_operators]
+    memory_bytes = item * sum(held) + 4 * max(each.scratch for each in all_operators) + estimates.runtime_bytes(device)
+    if device.driven_as == "cpu":
+        memory_bytes += _CHECKING_BYTES * max(held)
+    start_s = _START_S * len(times_s) + 2 * sum(times_s) + _MAKING_S * sum(held)
+    return contract.Estimate(start_s, memory_bytes, executions_s=tuple(times_s))
+
+
+def refuses(params: OperatorsParams, device: Device) -> list[FieldError]:
+    """Refuses attention in float16 on CPUs. JAX has no kernel for it, and TensorFlow adds up too many roundings."""
+    attends = any(name.startswith("attention") for name in params.operators)
+    if params.dtype != "float16" or device.driven_as != "cpu" or not attends:
+        return []
+    detail = "attention in float16 needs an accelerator; on a CPU use bfloat16 or float32"
+    return [FieldError("/dtype", "dtype_unsupported", detail)]
 
 
 WORKLOAD = contract.Workload(
@@ -427,6 +473,7 @@ WORKLOAD = contract.Workload(
     flops=flops,
     estimate=estimate,
     build=Operators,
+    refuses=refuses,
     cases_of=lambda params: tuple(params.operators),
     executions=lambda params: "one call of the compiled layer; the sum of the last output is read back",
     smoke=contract.Smoke(

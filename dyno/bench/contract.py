@@ -31,7 +31,7 @@ class Params(Model, strict=True):
     """
 
     untimed: ClassVar[frozenset[str]] = frozenset()  # fields that don't change the work that a sample times
-    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not how much of it
+    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not its amount
 
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:

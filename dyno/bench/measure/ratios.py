@@ -158,7 +158,7 @@ def comparative_verdict(interval: Interval, margin: float) -> Comparative:
 
 
 def more_runs(estimate: RatioEstimate, margin: float, confidence: float = CONFIDENCE) -> int | None:
-    """About how many more runs on each side give a verdict other than INCONCLUSIVE with probability POWER.
+    """The approximate number of further runs per side for a verdict other than INCONCLUSIVE with probability POWER.
 
     It assumes the estimated ratio and scatter. None if the scatter is unknown, or if a million runs aren't enough.
     """

@@ -248,7 +248,7 @@ def width_uneven(widths: Mapping[str, int]) -> ResultWarning | None:
 
 
 def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
-    """Raised if a batch's matrix products should take less than half of `own_s`, a step's fixed cost."""
+    """Raised if the estimated time of a batch's matrix products is below half of `own_s`, a step's fixed cost."""
     if products_s >= own_s / 2:
         return None
     return warning("BATCH_SMALL", products_s=products_s, step_overhead_s=own_s)

@@ -95,7 +95,7 @@ _RULES: dict[Callable[..., Any], RouteRule] = {}  # function of a route -> its r
 
 
 def requires(needs: Scope | Keyless, whose: Visibility) -> Callable[[_Endpoint], _Endpoint]:
-    """Declare the rule of a route, above its function. The service doesn't start if a route has no rule."""
+    """Declare the rule of a route, as a decorator of its function. The service doesn't start if a route has no rule."""
 
     def declare(endpoint: _Endpoint) -> _Endpoint:
         _RULES[endpoint] = RouteRule(needs, whose)
@@ -105,7 +105,7 @@ def requires(needs: Scope | Keyless, whose: Visibility) -> Callable[[_Endpoint],
 
 
 def route_rules(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], RouteRule]:
-    """(method, path) -> rule. Raises a RuntimeError that names every route without a rule."""
+    """The rules by (method, path). Raises a RuntimeError that names every route without a rule."""
     rules, missing = dict[tuple[str, str], RouteRule](), list[str]()
     for context in iter_route_contexts(list(routes)):  # flattens included routers
         route = context.original_route

@@ -1,4 +1,4 @@
-"""Build the responses with stored jobs and results, and answer the four most frequent requests in front of FastAPI.
+"""Build the responses that contain stored jobs or results, and answer four frequent requests before they reach FastAPI.
 
 `POST /v1/jobs`, `GET /v1/jobs`, `GET /v1/jobs/{job_id}` and `GET /v1/jobs/{job_id}/result` are answered without
 FastAPI's routing, dependencies and serializing. A request with an option (a filter, `wait`, `Prefer`, a repeated

@@ -161,7 +161,7 @@ async def _check_store(client: redis.asyncio.Redis, settings: Settings) -> Store
 
 
 class _ArtifactCheck:
-    """Checks on its own thread. A mount that hangs may block this thread forever; then no second thread starts."""
+    """The artifact store's check, in one thread. A mount that hangs may block it forever; no second thread starts."""
 
     def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts, self._thread = artifacts, anyio.CapacityLimiter(1)

@@ -31,7 +31,7 @@ class Params(Model, strict=True):
     """
 
     untimed: ClassVar[frozenset[str]] = frozenset()  # fields that don't change the work that a sample times
-    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not how much of it
+    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not its amount
 
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:
@@ -368,7 +368,7 @@ class ResolvedSpec:
         return [*refused, *self.params.conflicts_with(self.spec.framework, device)]
 
     def can_run(self, device: Device) -> bool:
-        """Whether the device has enough units and memory, and workload and framework support these params on it.
+        """Whether the device has enough units and memory, and the workload and the framework support the params on it.
 
         Ignores the estimated time, which is only accurate to a factor of about 3.
         """

@@ -33,7 +33,7 @@ class Scope(StrEnum):
 
     @property
     def implied(self) -> Sequence["Scope"]:
-        """The scopes that a key of this scope has: this one and the ones before it."""
+        """The scopes that a key of this scope has: this scope and the scopes before it."""
         return _IMPLIED[self]
 
 
@@ -119,7 +119,7 @@ class KeyList(Stored):
 
 
 class Viewer(NamedTuple):
-    """The sender of a request: the owner of its new jobs, the jobs that it sees, and what its jobs may request.
+    """The permissions of a request's sender: which jobs it sees, and what owner and what rights its new jobs get.
 
     The default has no owner, sees all jobs, and may request any priority and storage. `expires_in_s`: see `Limits`.
     """

@@ -85,9 +85,9 @@ async def create(
     response: Response,
     idempotency_key: dependencies.IdempotencyKey = None,
 ) -> Comparison | Response:
-    """Compare results with one of them, or run two specs in turns on one device and compare their results.
+    """Compare results with a base result, or run two specs in turns on one device and compare their results.
 
-    `differences` lists what else differs. Only results without a shared metric are refused (`not-comparable`).
+    `differences` lists the fields that differ. Only results without a shared metric are refused (`not-comparable`).
     A comparison is kept as long as its jobs are kept. `Idempotency-Key` only affects requests with two specs.
     """
     if isinstance(body, validation.ComparisonRequest):

@@ -53,7 +53,7 @@ async def _read(state: State, request: Request, query: HistoryFilter) -> History
 )
 @auth.requires(auth.READ, auth.OWN)
 async def show(state: dependencies.StateDep, request: Request, query: Wanted, response: Response) -> History:
-    """Read the series of the newest results that match, at most `limit`: points, change points and alarms.
+    """Read up to `limit` of the newest matching results, grouped into series with points, change points and alarms.
 
     A series has the results of one spec on one device. Dyno searches for changes only in the results that this request
     reads. So narrow the request with `workload`, `device` and `label`, or read older results with `cursor`.

@@ -271,7 +271,7 @@ async def _drop_files(state: State, job_id: str) -> None:
 _LOG_TEXT: dict[str, Any] = {
     "text/plain": {"schema": {"type": "string"}, "example": "[attempt 1, run 1]\nEpoch 1: loss 0.31\n"}
 }
-PIECE_CHARACTERS = 16 * 1024  # of one write; a slow client keeps one piece in memory
+PIECE_CHARACTERS = 16 * 1024  # maximum size of one write; for a slow client, the API keeps one piece in memory
 Follow = Annotated[bool, Query(description="Keep streaming new output until the job is done")]
 
 

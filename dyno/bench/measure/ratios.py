@@ -11,7 +11,7 @@ machine. The position may matter, too: at the second run, the machine is warmer,
 begin with A form one group, and pairs that begin with B another. The mean of both groups' means is free of the effect
 of order and of any linear drift. This is the analysis of a two-period cross-over trial (Hills & Armitage 1979, British
 Journal of Clinical Pharmacology 8; Jones & Kenward, Design and Analysis of Cross-Over Trials, 2nd ed. 2003, ch. 2):
-Student's t with the pooled variance within the groups and pairs - 2 degrees of freedom. The analysis works on
+Student's t with the pooled variance of the groups and n - 2 degrees of freedom for n pairs. The analysis works on
 logarithms, so swapping A and B inverts the ratio exactly. The result is the ratio of the geometric means.
 
 Jobs that took turns in rounds, like a sweep's points: each round gives one ratio of two jobs' values, so changes of the
@@ -158,7 +158,7 @@ def comparative_verdict(interval: Interval, margin: float) -> Comparative:
 
 
 def more_runs(estimate: RatioEstimate, margin: float, confidence: float = CONFIDENCE) -> int | None:
-    """About how many more runs on each side give a verdict other than INCONCLUSIVE with probability POWER.
+    """The approximate number of further runs per side for a verdict other than INCONCLUSIVE with probability POWER.
 
     It assumes the estimated ratio and scatter. None if the scatter is unknown, or if a million runs aren't enough.
     """

@@ -27,8 +27,8 @@ LEAST_STARTING = 32  # minimum number of samples in a batch whose loss stands fo
 # Below this share of the peak, most of the time goes to starting the work.
 OVERHEAD_FRACTION = 0.02
 # The maximum share of a training's time for waiting for batches, or for making them on the device's own cores. Without
-# a tenth of waiting, a training is at most a ninth faster; equal devices differ as much (METRIC_OUT_OF_BAND's floor).
-# TensorFlow's profiler calls a step moderately input-bound from 5 %, and highly input-bound from 20 %.
+# a wait of 10 %, a training would be 11 % faster; METRIC_OUT_OF_BAND allows 10 % between equal devices. TensorFlow's
+# profiler calls a step moderately input-bound from 5 %, and highly input-bound from 20 %.
 INPUT_LIMIT = 0.10
 _EXAMINED, _LEAST_EXAMINED = 65536, 256
 LEAST_TELLING = 16  # values; fewer values, such as labels of two classes or 8-bit values, may agree by chance
@@ -248,7 +248,7 @@ def width_uneven(widths: Mapping[str, int]) -> ResultWarning | None:
 
 
 def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
-    """Raised if a batch's matrix products should take less than half of `own_s`, a step's fixed cost."""
+    """Raised if the estimated time of a batch's matrix products is below half of `own_s`, a step's fixed cost."""
     if products_s >= own_s / 2:
         return None
     return warning("BATCH_SMALL", products_s=products_s, step_overhead_s=own_s)

@@ -59,7 +59,7 @@ ASSUMED = 1.0
 ASSUMED_ELSEWHERE = 0.5
 ASSUMED_JOBS = 4
 ASSUMED_DEVIATION = 0.01
-ASSUMED_ERROR = 0.3  # a standard deviation: values spread evenly from 0 to 1 deviate by 0.29
+ASSUMED_ERROR = 0.3  # the assumed value's standard deviation; a uniform distribution from 0 to 1 has 0.29
 LARGEST_CHANGE = 0.1
 CLOCK_ERROR = 0.01  # of one run's clock: in recorded jobs, clocks deviated by 0.4 to 1.5 % from run to run
 CLOCK_DEVIATION = 0.02  # from job to job, assumed until a series has enough jobs; recorded: 1.2 to 2.7 %
@@ -156,10 +156,10 @@ class Adjustment(NamedTuple):
 def adjustment(
     from_hz: float | None, to_hz: float | None, runs: tuple[int, int], by: Elasticity, device: Mapping[str, Any]
 ) -> Adjustment | None:
-    """None if a clock is unknown or part of the figure, or if the clocks differ too much. `runs`: runs of each result.
+    """The adjustment; None if a clock is unknown or part of the figure, or if the clocks differ too much.
 
     The variance is log(to / from)² times the variance of the elasticity, plus elasticity² times the variance of the
-    clocks.
+    clocks. `runs`: the number of runs of each result.
     """
     if not from_hz or not to_hz or has_changed(from_hz, to_hz) or not is_adjustable(device):
         return None
@@ -212,7 +212,7 @@ class ResultScatter:
 
 @dataclass(frozen=True)
 class PeerSeries:
-    """A result, `own`, and `earlier` results of the same conditions.
+    """A result, `own`, and `earlier` results under the same conditions.
 
     With `of_clock`, all results have clocks and are compared at the clock of `own`.
     """
@@ -223,7 +223,7 @@ class PeerSeries:
 
     @classmethod
     def of(cls, result: Result, own: Peer, peers: Sequence[Peer]) -> Self:
-        """The series of `own`, the headline figure of `result`, and of the `peers` with the same conditions.
+        """The series of `own` (the headline figure of `result`) and of the `peers` under the same conditions.
 
         The clock is used unless it is unknown or a part of the figure.
         """
@@ -315,7 +315,7 @@ def around(centre: float, half: float) -> Band:
 def from_runs(value: float, figures: Sequence[float]) -> Repeat | None:
     """The prediction around a job's `value`, from the `figures` of its runs alone. None for a single run.
 
-    On recorded series, it contained the next mean of five runs in 92 % of cases; the figure's own interval, in 65 %.
+    On recorded series, it contained the next mean of five runs in 92 % of cases; the figure's interval did so in 65 %.
     """
     count = len(figures)
     if count < 2:

@@ -67,7 +67,7 @@ ANSWER_TIMEOUT_S = 30.0  # without persistence mode, NVML takes seconds for each
 
 
 def device_loss(launcher: Launcher, device: Device) -> str | None:
-    """Why the device is gone, or None. A device that doesn't respond is treated as gone.
+    """The reason why the device is gone, or None. A device that doesn't respond is treated as gone.
 
     Returns None if the check itself fails.
     """
@@ -117,7 +117,7 @@ class _NoHeartbeat:
 
 
 def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_s: float = PROOF_TIMEOUT_S) -> None:
-    """Test the default framework now, and let the launcher test every other framework before its first runner.
+    """Test forking with the default framework now. The launcher tests each other framework before its first runner.
 
     Falls back to spawning if a tiny forked job fails, or hasn't ended after `deadline_s`. If another runner still holds
     the device, or the host is full, the test is inconclusive: the first job then forks.

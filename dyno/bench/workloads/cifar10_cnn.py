@@ -4,9 +4,9 @@ Two blocks of batch normalisation, two convolutions (3 x 3, ReLU; 32, then 64 ch
 pooling and dropout, then Dense 512 (ReLU), dropout and Dense 10. The article names no optimiser; Dyno uses Adam with
 Keras' default learning rate. The article's labels are integers, Dyno's are one-hot; loss and accuracy are the same.
 
-FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the weights
-and the gradients of the inputs: 143 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
-normalisation, pooling, activations and the optimiser.
+A training sample takes 143 MFLOP (2 for a multiply-add). This is three times the forward pass, for the outputs, the
+gradients of the weights and the gradients of the inputs. Forward, a convolution takes 2·H·W·k²·C_in·C_out, a dense
+layer 2·in·out. The count omits biases, normalisation, pooling, activations and the optimiser.
 """
 
 from collections.abc import Sequence

@@ -3,9 +3,9 @@
 Three blocks of batch normalisation, convolution (5 x 5, ELU; 64, 128, 256 channels), pooling and dropout, then Dense
 256 (ELU), dropout and Dense 10. The article names no optimiser; Dyno uses Adam with Keras' default learning rate.
 
-FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the weights
-and the gradients of the inputs: 493 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
-normalisation, pooling, activations and the optimiser.
+A training sample takes 493 MFLOP (2 for a multiply-add). This is three times the forward pass, for the outputs, the
+gradients of the weights and the gradients of the inputs. Forward, a convolution takes 2·H·W·k²·C_in·C_out, a dense
+layer 2·in·out. The count omits biases, normalisation, pooling, activations and the optimiser.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,8 @@
 Embedding 32, LSTM 100, Dense 1 sigmoid over reviews of 250 words out of 15,000; Adam, binary cross-entropy. Results
 include the accuracy on the test set and the predictions for its first reviews.
 
-FLOP per training sample, multiply-add = 2: 3 · (length · 8·units·(embedding + units) + 2·units), the forward pass and
-twice as much for the gradients; 79 MFLOP. The count omits lookups, biases, element-wise operations and the optimiser.
+A training sample takes 79 MFLOP (2 for a multiply-add): 3 · (length · 8·units·(embedding + units) + 2·units). Two
+thirds are for the gradients. The count omits lookups, biases, element-wise operations and the optimiser.
 """
 
 from __future__ import annotations

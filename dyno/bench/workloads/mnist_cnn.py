@@ -1,9 +1,9 @@
 """Train a small convolutional network on MNIST: 28 x 28 x 1, two convolutions, two dense layers.
 
-FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the
-weights and the gradients of the inputs. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
-pooling, activations and the optimiser (2.6 % together). By convention it includes the gradient with respect to the
-images (3 %), although a framework may skip it.
+A training sample takes three times the FLOP of the forward pass (2 for a multiply-add), for the outputs, the gradients
+of the weights and the gradients of the inputs. Forward, a convolution takes 2·H·W·k²·C_in·C_out, a dense layer
+2·in·out. The count omits biases, pooling, activations and the optimiser (2.6 % together). By convention it includes the
+gradient with respect to the images (3 %), although a framework may skip it.
 """
 
 from collections.abc import Sequence

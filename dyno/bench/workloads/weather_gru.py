@@ -5,9 +5,9 @@ pressure of one station), windows of 1344 hours, targets 24 hours ahead, all sca
 RMSprop, mean squared error without the first 50 steps. Windows may start at any training hour and take
 no further memory. The evaluation uses forecasts of held-out hours.
 
-FLOP per training sample (a window), multiply-add = 2: 3 · window · (6·units·(signals + units) + 2·units·3), the
-forward pass and twice as much for the gradients; 6.6 GFLOP. By convention the count includes the gradient with respect
-to the signals (1.3 %), although a framework may skip it. It omits biases, element-wise operations and the optimiser.
+A training sample, one window, takes 6.6 GFLOP (2 for a multiply-add): 3 · window · (6·units·(signals + units) +
+2·units·3). Two thirds are for the gradients. By convention the count includes the gradient with respect to the signals
+(1.3 %), although a framework may skip it. It omits biases, element-wise operations and the optimiser.
 
 Nearly all memory holds the values that a step keeps for its backward pass. At the defaults a step needs 7.2e9 bytes in
 total with TensorFlow on a CPU and about 1.4e10 with JAX (derived from steps of 8 and 32 windows). Smaller `batch_size`,

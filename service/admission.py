@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dyno import artifact_store, errors, webhook_url
 from dyno.bench.contract import Estimate, Params, Workload
+from dyno.bench.measure.warnings import warning
 from dyno.bench.registry import resolve
 from dyno.bench.training.workload import TrainingParams
 from dyno.formatting import format_quantity
@@ -255,7 +256,7 @@ def _absent(spec: Spec, why: str | None) -> SpecWarning:
         message = f'no live worker serves the queue "{queue}"; the job waits for one'
     else:
         message = f'no live device of the queue "{queue}" can run the job; the job waits for one: {why}'
-    return SpecWarning(code="NO_DEVICE_YET", message=message, evidence={"queue": queue})
+    return spec_warning(warning("NO_DEVICE_YET", message, queue=queue))
 
 
 def _why(reason: errors.DynoError) -> str:
@@ -281,8 +282,5 @@ def expected_s(workloads: Mapping[str, Workload], spec: Spec, device: Device) ->
 
 def timeout_warning(expected_s: float, timeout_s: float) -> SpecWarning:
     """A warning if the timeout may stop the job."""
-    return SpecWarning(
-        code="TIMEOUT_TIGHT",
-        message=f"the job needs about {expected_s:.3g} s; timeout_s is {timeout_s:.3g}, so it may be stopped",
-        evidence={"estimate_s": expected_s, "timeout_s": timeout_s},
-    )
+    message = f"the job needs about {expected_s:.3g} s; timeout_s is {timeout_s:.3g}, so it may be stopped"
+    return spec_warning(warning("TIMEOUT_TIGHT", message, estimate_s=expected_s, timeout_s=timeout_s))

@@ -108,12 +108,13 @@ def rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | Comp
 
 def stored_request(spec: Spec, state: State) -> JobRequest:
     """A stored spec as a request, without a sweep's label, because that label marks the sweep's own jobs. Also without
-    a default `expires_in_s`, because the key's limit may be lower by now.
+    a default `expires_in_s` and a `timeout_s` above the limit, because limits may be lower by now.
 
     Raises InvalidSpec.
     """
     is_default = spec.expires_in_s == Spec.model_fields["expires_in_s"].default
     document = spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)
+    document["timeout_s"] = min(filter(None, (spec.timeout_s, state.settings.max_timeout_s)), default=None)
     document["labels"].pop(SWEEP_LABEL, None)
     return validate_job(document, (), state.workloads)
 
@@ -141,7 +142,7 @@ async def admitted(state: State, request: _Asked) -> tuple[_Asked, Admission, Ba
     request = _within_rights(state, request)
     baseline = await _named_baseline(state, request.spec)
     admission = await _admit_request(state, request)
-    if baseline is not None and (advice := await _margin_advice(state, request.spec, baseline)):
+    if isinstance(request, JobRequest) and baseline and (advice := await _margin_advice(state, request, baseline)):
         admission = admission._replace(warnings=[*admission.warnings, advice])
     return request, admission, baseline
 
@@ -160,7 +161,9 @@ def _within_rights(state: State, request: _Asked) -> _Asked:
     kept_s = viewer.expires_in_s or (viewer.owner and state.settings.key_expires_in_s) or None
     request = _limited(request, "expires_in_s", kept_s, f"{viewer.owner} may keep results for {kept_s} s at most")
     runs_s = state.settings.max_timeout_s
-    return _limited(request, "timeout_s", runs_s, f"a job may run for {runs_s} s at most here (DYNO_MAX_TIMEOUT_S)")
+    return _limited(
+        request, "timeout_s", runs_s, f"a job may run for {runs_s or 0:g} s at most here (DYNO_MAX_TIMEOUT_S)"
+    )
 
 
 def _limited(request: _Asked, field: str, limit: float | None, detail: str) -> _Asked:
@@ -172,6 +175,9 @@ def _limited(request: _Asked, field: str, limit: float | None, detail: str) -> _
     if value is not None and field in first.spec.model_fields_set:
         wrong = [FieldError(f"/{field}", "limit-exceeded", detail)]
         raise InvalidSpec(wrong) if isinstance(request, JobRequest) else InvalidComparison(errors_in_spec(0, wrong))
+    if isinstance(request, ComparisonRequest):
+        first, second = (replace(each, spec=each.spec.model_copy(update={field: limit})) for each in request.each)
+        request = replace(request, first=first, second=second)
     lowered: Any = request.spec.model_copy(update={field: limit})
     return replace(request, spec=lowered)
 
@@ -217,10 +223,11 @@ async def _named_baseline(state: State, spec: Spec) -> Baseline | None:
     return baseline
 
 
-async def _margin_advice(state: State, spec: Spec, baseline: Baseline) -> SpecWarning | None:
+async def _margin_advice(state: State, request: JobRequest, baseline: Baseline) -> SpecWarning | None:
     series = baseline.figure.series if baseline.figure else None
     stored = await read_peers(state.client, state.settings, series) if series else []
-    advice = margin_advice(baseline, spec, stored)
+    headline = judged_metrics(request.workload, request.params)[0]
+    advice = margin_advice(baseline, request.spec, stored, headline.better)
     return spec_warning(advice) if advice else None
 
 

@@ -29,13 +29,13 @@ MIN_SAMPLES = 20
 MIN_S = 2.0
 MAX_S = 60.0
 TARGET_REL_CI = 0.01  # for a spec without a target: for a range of processes, and for the samples of a run
-MARGIN = 0.02
+MARGIN, MOST_MARGIN = 0.02, 0.5
 CONFIDENCE = 0.95
 MIN_EXPIRES_IN_S = 60
 MAX_EXPIRES_IN_S = 366 * 86400
 MAX_PAIRS = 100
 MetricName = Annotated[str, Field(min_length=1, max_length=128)]
-Margin = Annotated[float, Field(gt=0, le=0.5)]
+Margin = Annotated[float, Field(gt=0, le=MOST_MARGIN)]
 Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
 Pairs = Annotated[int, Field(ge=2, le=MAX_PAIRS, multiple_of=2)]
 LabelText = Annotated[str, Field(min_length=1, max_length=128)]

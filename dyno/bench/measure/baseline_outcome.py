@@ -50,7 +50,7 @@ from dyno.errors import FieldError, InvalidBaseline, InvalidSpec
 from dyno.models.baseline import Baseline, BaselineFigure
 from dyno.models.job import BaselineDifference, BaselineOutcome
 from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
-from dyno.models.spec import Spec
+from dyno.models.spec import MOST_MARGIN, Spec
 
 MOST_TIMES_THE_RUNS = 3  # times the planned runs: the maximum number of runs if the spec sets no range
 _MOST_PROCESSES = 100  # the maximum that a spec allows
@@ -126,7 +126,6 @@ def figure_of(
         circumstances=_circumstances(spec, result),
         peer=headline.own if headline and in_series else peers.peer(result, metric, metric.value),
         series=headline.series if headline and in_series else None,
-        run_s=budget.spent_s / budget.runs if (budget := result.measurement.budget) else None,
     )
 
 
@@ -234,34 +233,43 @@ def runs_to_settle(judged: JudgedResult, most: int) -> int:
     return runs
 
 
-def margin_advice(baseline: Baseline, spec: Spec, stored: Sequence[Peer]) -> ResultWarning | None:
-    """MARGIN_FINE if unchanged work would often be inconclusive. `stored`: the baseline's series, newest first."""
+def margin_advice(baseline: Baseline, spec: Spec, stored: Sequence[Peer], better: str) -> ResultWarning | None:
+    """MARGIN_FINE if unchanged work would often be inconclusive.
+
+    `stored`: the figures of the baseline's series, newest first. `better`: the direction of these headline figures.
+    """
     figure = baseline.figure
     runs = most_runs(spec, figure.peer.runs if figure and spec.measure.buys_runs else 0)
-    if figure is None or runs < MIN_PROCESSES or (half := _half_width(baseline, figure, stored, runs)) is None:
+    if figure is None or runs < MIN_PROCESSES or (half := _half_width(figure, stored, runs, better)) is None:
         return None
     if half <= _LARGEST_SHARE * math.log1p(baseline.margin):
         return None
-    margin = math.expm1(half / _LARGEST_SHARE)
+    margin = _rounded_up(math.expm1(half / _LARGEST_SHARE))
+    able = f"can tell about {100 * margin:.2g} %" if margin <= MOST_MARGIN else f"can't even tell {MOST_MARGIN:.0%}"
     return warning(
         "MARGIN_FINE",
         f"The margin of {baseline.name} is {100 * baseline.margin:.2g} %, but even after {runs} runs, a ratio would be "
-        f"known to ±{100 * math.expm1(half):.2g} % only. A gate can tell about {100 * margin:.2g} %; with less, many "
-        "results are inconclusive.",
+        f"known to ±{100 * math.expm1(half):.2g} % only. A gate {able}; with less, many results are inconclusive.",
         margin=baseline.margin,
         rel_half_width=math.expm1(half),
-        least_margin=margin,
+        least_margin=margin if margin <= MOST_MARGIN else None,
     )
 
 
-def _half_width(baseline: Baseline, figure: BaselineFigure, stored: Sequence[Peer], runs: int) -> float | None:
+def _rounded_up(value: float) -> float:
+    """To two significant digits."""
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return digit * math.ceil(value / digit)
+
+
+def _half_width(figure: BaselineFigure, stored: Sequence[Peer], runs: int, better: str) -> float | None:
     """The half-width of the ratio's interval, in logarithms, if `runs` runs of a job scatter like the baseline's."""
     own = figure.peer.model_copy(update={"job": "", "runs": runs})
     before = _alike(figure.peer, _from(figure.level_since, stored))
     earlier = [figure.peer, *before] if figure.series else []
     of_clock, clocks = None, series.Adjustment()
-    if figure.circumstances.get("/device/kind") == "cpu" and own.clock_hz:
-        sign = 1.0 if baseline.better == "higher" else -1.0
+    if figure.series and _have_one_clock(own, figure.peer) and figure.circumstances.get("/device/kind") == "cpu":
+        sign = 1.0 if better == "higher" else -1.0
         of_clock = series.elasticity(series.counting([figure.peer, *before]), sign * series.ASSUMED_ELSEWHERE)
         both = runs, figure.peer.runs or 1
         clocks = series.adjustment(own.clock_hz, own.clock_hz, both, of_clock, {"kind": "cpu"}) or clocks

@@ -533,6 +533,22 @@ _ROWS = (
         at_submit=True,
     ),
     WarningCode(
+        "NO_DEVICE_YET",
+        "C",
+        "No live device can run the job, which waits for one.",
+        found="At the submit of a job with `queue_if_absent`.",
+        do="Start a worker for the device (`dyno worker`), or cancel the job.",
+        at_submit=True,
+    ),
+    WarningCode(
+        "TIMEOUT_TIGHT",
+        "C",
+        "The job may take longer than its timeout, which would stop it.",
+        found="The estimate is above `timeout_s`, but within its accuracy, a factor of 3.",
+        do="Raise `timeout_s`, or lower `measure.budget_s` or the amount of work.",
+        at_submit=True,
+    ),
+    WarningCode(
         "MARGIN_FINE",
         "C",
         "The baseline's margin is finer than its jobs can tell.",

@@ -480,7 +480,7 @@ def advice(machine, margin, **measure):
     baseline = a_baseline(of_runs(*machine.job(runs=15)), margin)
     spec = Spec.model_validate({"workload": "matmul", "measure": measure})
     outcomes = [judge(held(baseline, of_runs(*machine.job(runs=15)), earlier)).outcome for _ in range(40)]
-    return margin_advice(baseline, spec, earlier), outcomes.count("pass")
+    return margin_advice(baseline, spec, earlier, "higher"), outcomes.count("pass")
 
 
 def test_a_margin_that_a_gate_often_can_not_tell_is_named():
@@ -491,17 +491,26 @@ def test_a_margin_that_a_gate_often_can_not_tell_is_named():
     assert enough is None
     assert fine_passed < 20 < 36 <= passed
     assert advice(Machine(5, 0.02, 0.0), 0.01, processes=1)[0] is None, "a single run is judged by the series alone"
-    assert margin_advice(a_limit(at_least=1.0), SPEC, []) is None, "a limit has no scatter"
+    assert margin_advice(a_limit(at_least=1.0), SPEC, [], "higher") is None, "a limit has no scatter"
 
 
 def test_jobs_whose_clocks_explain_their_figures_can_tell_a_finer_margin():
+    """Also for a metric that isn't the headline: its series has the headline's figures, and their direction."""
     clocks_hz = [3e9 * (1 + 0.01 * step) for step in range(-4, 5)]
     earlier = [a_peer(rates(hz / 3e9), hz) for hz in clocks_hz]
-    of_clock = margin_advice(a_baseline(rates(), 0.001, clock_hz=3e9), SPEC, earlier)
-    unknown = margin_advice(
-        a_baseline(rates(), 0.001), SPEC, [peer.model_copy(update={"clock_hz": None}) for peer in earlier]
-    )
-    assert of_clock.evidence["least_margin"] < 0.7 * unknown.evidence["least_margin"]
+    unclocked = [peer.model_copy(update={"clock_hz": None}) for peer in earlier]
+
+    def least(baseline, stored):
+        return margin_advice(baseline, SPEC, stored, "higher").evidence["least_margin"]
+
+    clocked = a_baseline(rates(), 0.001, clock_hz=3e9)
+    assert least(clocked, earlier) < 0.7 * least(a_baseline(rates(), 0.001), unclocked)
+    assert least(clocked.model_copy(update={"better": "lower"}), earlier) == least(clocked, earlier)
+
+
+def test_jobs_that_differ_too_much_for_any_margin_are_named():
+    told = margin_advice(a_baseline(of_runs(50.0, 100.0, 200.0, 90.0, 110.0)), SPEC, [], "higher")
+    assert (told.evidence["least_margin"], "can't even tell 50%" in told.message) == (None, True)
 
 
 def test_the_interval_over_the_runs_alone_would_fail_unchanged_work():

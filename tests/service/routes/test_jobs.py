@@ -176,3 +176,9 @@ def test_an_operator_limits_how_long_jobs_run(settings, offered, serve, http):
         assert "DYNO_MAX_TIMEOUT_S" in error["detail"]
         hours = limited.post("/v1/jobs", json=BODY | {"measure": {"min_s": 60, "processes": 100}}).json()
         assert (hours["code"], {error["code"] for error in hours["errors"]}) == ("exceeds-timeout", {"exceeds-timeout"})
+        pair = {"specs": [BODY | {"measure": {"min_s": 60}}] * 2, "pairs": 10}
+        assert limited.post("/v1/comparisons", json=pair).json()["code"] == "exceeds-timeout"
+    longer = submit(http, timeout_s=200)
+    with serve(create_app(settings.model_copy(update={"max_timeout_s": 100.0}))) as limited:
+        again = limited.post(f"/v1/jobs/{longer['id']}/rerun").json()
+        assert again["spec"]["timeout_s"] == 100

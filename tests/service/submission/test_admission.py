@@ -63,6 +63,8 @@ def test_without_a_fitting_device_the_refusal_lists_the_devices(device):
         admit(request(), [])
 
 
+@pytest.mark.provokes("NO_DEVICE_YET")
+@pytest.mark.silent("NO_DEVICE_YET")
 def test_a_job_that_fits_only_cordoned_devices_is_refused_or_waits(device):
     shut = cordoned(device())
     with pytest.raises(NoDeviceFits, match=f'are cordoned: {shut.full_id}; set "queue_if_absent": true'):
@@ -73,6 +75,8 @@ def test_a_job_that_fits_only_cordoned_devices_is_refused_or_waits(device):
     message = admission.warnings[-1].message
     assert message.endswith(f"are cordoned: {shut.full_id}"), "without advice that the spec already follows"
     assert message.startswith('no live device of the queue "any" can run the job'), "for it fits one"
+    free = admit(request(queue_if_absent=True), [device()])
+    assert "NO_DEVICE_YET" not in {warning.code for warning in free.warnings}
 
 
 def test_a_job_that_waits_for_a_larger_device_says_what_the_others_lack(device):
@@ -164,6 +168,8 @@ def test_samples_longer_than_the_timeout_are_refused_with_the_figures(device):
     admit(request(measure=asked | {"min_s": 11}, timeout_s=60), [device()])
 
 
+@pytest.mark.provokes("TIMEOUT_TIGHT")
+@pytest.mark.silent("TIMEOUT_TIGHT")
 def test_a_timeout_within_the_error_of_the_estimate_is_a_warning(device):
     estimate = admit(request(), [device()]).estimate
     tight = admit(request(timeout_s=estimate.time_s * 1.5 / ESTIMATE_FACTOR), [device()])

@@ -67,6 +67,13 @@ def test_a_rerun_needs_the_right_too(created, client, settings):
     assert problem(http.post(f"{job['urls']['self']}/rerun")) == REFUSED
 
 
+def test_a_damaged_record_grants_no_right(created, client, settings):
+    http = created(high_priority=True)
+    owner = http.post("/v1/jobs", json=BODY).json()["owner"]
+    client.hdel(Keys(settings.namespace).api_key(owner), "high_priority")
+    assert problem(http.post("/v1/jobs", json=HIGH)) == REFUSED
+
+
 def test_a_key_limits_how_long_results_are_kept(created):
     http = created(limits={"expires_in_s": DAY_S})
     assert http.get("/v1/me").json()["key"]["limits"]["expires_in_s"] == DAY_S

@@ -31,7 +31,9 @@ def test_the_readme_is_short() -> None:
 
 @pytest.mark.parametrize("page", GENERATED)
 def test_the_generated_part_of_a_page_is_up_to_date(page: str) -> None:
-    assert (ROOT / page).read_text() == generated(page), "run make docs"
+    text = generated(page)
+    assert (ROOT / page).read_text() == text, "run make docs"
+    assert re.findall(r"\{[a-z_.]+\.[A-Z_]{2,}[^}]*\}", text) == [], "a constant that wasn't found"
 
 
 def test_the_loosest_target_is_named_where_targets_are_set() -> None:

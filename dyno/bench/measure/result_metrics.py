@@ -219,7 +219,7 @@ def _absent(spec: MetricSpec, reason: str) -> Metric:
     return Metric(name=spec.name, unit=spec.unit, value=None, better=spec.better, runs=0, samples=0, reason=reason)
 
 
-_OPERATIONS = ("FLOP/s", "OP/s")
+_NO_SAMPLES = ("FLOP/s", "OP/s", "bytes/s")
 
 
 def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) -> Energy:
@@ -233,11 +233,11 @@ def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) ->
     if execution_j is None:
         return Energy(reason=_no_energy_reason(windows))
     read = [window for window in windows if window is not None]
-    counted = rate_unit is not None and rate_unit not in _OPERATIONS and execution_j > 0
+    counts_samples = rate_unit is not None and rate_unit not in _NO_SAMPLES and execution_j > 0
     return Energy(
         joules=math.fsum(window.energy_j or 0.0 for window in read),
         window_s=math.fsum(window.energy_s or 0.0 for window in read),
-        joules_per_sample=execution_j / records[0].work if counted else None,
+        joules_per_sample=execution_j / records[0].work if counts_samples else None,
         flop_per_joule=flops / execution_j if flops and execution_j > 0 else None,
         covers=read[0].energy_of,
     )

@@ -41,9 +41,16 @@ def test_a_percentile_of_calls_has_an_interval_over_runs_or_over_the_calls_of_on
     assert (absent.value, absent.reason) == (None, "the line grows for ever")
 
 
-def test_all_workloads_count_their_work_in_operations_or_samples():
+def test_all_workloads_count_their_work_in_operations_samples_tokens_or_bytes():
     rates = {spec.unit for each in registry().values() for spec in each.metrics if spec.unit.endswith("/s")}
-    assert rates == {"FLOP/s", "samples/s"}
+    assert rates == {"FLOP/s", "samples/s", "tokens/s", "bytes/s"}
+
+
+def test_joules_per_sample_are_of_samples_alone(record):
+    sensors = Sensors(energy_j=10.0, energy_s=2.0, energy_of="package")
+    runs = [record([1.0] * 20, sensors=sensors)]
+    known = {unit: energy(runs, unit, 100.0).joules_per_sample for unit in ("samples/s", "bytes/s", "FLOP/s", None)}
+    assert {unit for unit, joules in known.items() if joules} == {"samples/s"}
 
 
 def test_a_rate_is_the_mean_of_the_runs_rates_with_student_s_t(result):

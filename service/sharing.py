@@ -126,7 +126,7 @@ class SharedCheck(Generic[T]):
 
 @dataclass(frozen=True)
 class StoreReadiness:
-    """Reasons why Redis can't keep jobs; if there are none, notes for operators."""
+    """The reasons why Redis can't keep jobs; if it can, notes for operators."""
 
     errors: Sequence[DynoError]
     notes: Sequence[str] = ()

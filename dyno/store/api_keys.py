@@ -236,7 +236,7 @@ class ApiKeys:
         return None if key.expires_at is not None and key.expires_at <= now else key
 
     async def _read(self, key_id: str) -> tuple[dict[str, str], datetime]:
-        """The key's record ({} if there is none), and Redis' time."""
+        """The key's record ({} for an unknown key), and Redis' time."""
         with store_errors():
             record: Any = await self._client.hgetall(self._keys.api_key(key_id)) if KEY_ID.fullmatch(key_id) else {}
             seconds, micros = await self._client.time()

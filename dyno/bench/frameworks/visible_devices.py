@@ -39,7 +39,7 @@ _TIMEOUT_S = 120.0
 
 
 def query_visible_devices(name: str) -> dict[str, Any]:
-    """`devices` as the framework reports them, or the `reason` if there are none. Takes as long as the import."""
+    """`devices` as the framework reports them, or the `reason` why it reports none. As slow as the import."""
     command = [sys.executable, "-P", "-m", "dyno.bench.frameworks.visible_devices", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)

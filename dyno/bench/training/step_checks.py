@@ -91,7 +91,7 @@ class StepLosses:
 
     @property
     def highest(self) -> float:
-        """The highest finite loss; 0 if there is none."""
+        """The highest finite loss; 0 if no loss is finite."""
         return self._highest if math.isfinite(self._highest) else 0.0
 
 

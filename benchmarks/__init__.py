@@ -1,1 +1,1 @@
-"""How fast Dyno itself is, and whether its method is right. Each benchmark writes a page in docs/results/."""
+"""Benchmarks of Dyno's own speed and of its method. Each benchmark writes a page in docs/results/."""

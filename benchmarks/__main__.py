@@ -1,7 +1,7 @@
-"""`python -m benchmarks [NAME …]`: the named benchmarks, or all that measure Dyno's speed.
+"""`python -m benchmarks [NAME …]` runs the named benchmarks, or all that measure Dyno's speed.
 
-`method` stands for the benchmarks of the method. They need an idle machine for three and a half hours; two of them are
-those over which `repeat` spreads its jobs.
+`method` stands for the benchmarks of the method. They need an idle machine for three and a half hours; `repeat` spreads
+its jobs over two of these hours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from benchmarks.report import requested
 SPEED = ("start", "matmul", "trainings", "http", "scale", "disturbance", "dashboard", "eta")
 # `resampled` reads what `scatter` records.
 METHOD = ("coverage", "scatter", "resampled", "cost", "alarms", "repeat", "gate", "history")
-VERDICT = ("trusted", "neighbours", "instrument", "budget")  # an hour of an idle machine; `budget` takes many
+VERDICT = ("trusted", "neighbours", "instrument", "budget")  # an hour on an idle machine, `budget` many hours
 
 for word in requested((*SPEED, *METHOD, *VERDICT, "method"), SPEED):
     for name in METHOD if word == "method" else (word,):

@@ -1,7 +1,7 @@
 """Does the verdict tell a quiet machine from a disturbed one? How often is each warning right? Writes alarms.md.
 
-Default jobs on a quiet machine, which `repeat` counts as its own, and under conditions that spoil a measurement. Then
-the tests that provoke each code, again and again.
+Runs default jobs on a quiet machine (they count as jobs of `repeat`, too) and under conditions that spoil a
+measurement. Then it runs the tests that provoke each code, again and again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dyno.models.result import Result, Verdict
 
 JOBS = 5  # of each workload under each condition that spoils a measurement
 ROUNDS = 20  # of the tests that provoke a code
-STEPS = (0.95, 0.9, 0.8)  # clock after the step, as a share of that before
+STEPS = (0.95, 0.9, 0.8)  # clock after the step, as a share of the clock before it
 TRUSTED_AIM = 0.8
-ALL = "all"  # workloads of a condition
+ALL = "all"  # in place of a workload: all workloads of a condition
 RECORDED = RESULTS / "recorded" / "alarms.json"  # the rates of each code, which docs/warnings.md shows
-_SEEN = "DYNO_PROVOKED"  # the file in which the tests' process counts
+_SEEN = "DYNO_PROVOKED"  # variable with the file to which the tests' process writes outcomes
 
 Taken = Mapping[str, Sequence[Result]]  # by "<workload>, <condition>", in the order in which they ran
-Rates = dict[str, dict[str, list[int]]]  # by code and "quiet", "provoked": how often it was raised, and of how many
+Rates = dict[str, dict[str, list[int]]]  # by code, then "quiet" or "provoked": times raised, number of jobs or tests
 
 
 def main(jobs: int = JOBS, rounds: int = ROUNDS, folder: Path = repeat.STATE, recorded: Path = RECORDED) -> None:
@@ -56,7 +56,7 @@ def main(jobs: int = JOBS, rounds: int = ROUNDS, folder: Path = repeat.STATE, re
 
 
 def specs(jobs: int) -> dict[str, Spec]:
-    """Default jobs by "<workload>, <condition>.<number>", in turns. Twice as many are quiet: those of `repeat`."""
+    """Default jobs by "<workload>, <condition>.<number>", in turns. Twice as many are quiet: the jobs of `repeat`."""
     return {
         f"{workload}, {condition}.{number:02}": repeat.CASES[f"{workload}, {repeat.DEFAULT}"]
         for number in range(2 * jobs)
@@ -67,17 +67,17 @@ def specs(jobs: int) -> dict[str, Spec]:
 
 
 def _beside(name: str) -> AbstractContextManager[None]:
-    """What is beside the job of this name."""
+    """The condition of the job of this name."""
     return conditions.CONDITIONS[name.rpartition(".")[0].rpartition(", ")[2]]()
 
 
 def verdict_lines(taken: Taken) -> list[str]:
     text = f"""Default jobs of {len(repeat.WORKLOADS)} workloads in turns, each under one condition. *{repeat.DEFAULT}*:
-        the machine as it is. *Clock step*: no clock can be lowered here, so those results are replayed with a clock
-        that falls to a share of itself after one of the runs, and figures that follow it as recorded (elasticity
+        the machine as it is. *Clock step*: this machine's clock can't be lowered, so the default results are replayed.
+        After one of the runs, the clock falls to the stated share, and the figures follow it as recorded (elasticity
         {conditions.ELASTICITY["matmul"]} for `matmul`, {conditions.ELASTICITY_ELSEWHERE} for the others). *Warned*:
-        with a warning of class A or B. Intervals are Wilson's, 95 %. Aim: at least {TRUSTED_AIM:.0%} of the first jobs
-        `trusted`, none of the others."""
+        with a warning of class A or B. Intervals are Wilson's, 95 %. Aim: at least {TRUSTED_AIM:.0%} of the default
+        jobs are `trusted`, and none of the others."""
     rows = [
         row(condition, workload, [judged(result) for result in of])
         for condition in conditions.CONDITIONS
@@ -108,7 +108,7 @@ def row(condition: str, workload: str, jobs: Sequence[tuple[bool, set[str]]]) ->
 
 
 def _stepped(results: Iterable[Result], factor: float) -> Iterable[tuple[bool, set[str]]]:
-    """The step is after each run in turn."""
+    """The step follows another run in each result: the first, the second, and so on."""
     for number, result in enumerate(each for each in results if len(each.runs) > 1):
         drifts = conditions.with_clock_step(result, 1 + number % (len(result.runs) - 1), factor) is not None
         trusted, codes = judged(result)
@@ -116,7 +116,7 @@ def _stepped(results: Iterable[Result], factor: float) -> Iterable[tuple[bool, s
 
 
 def judged(result: Result) -> tuple[bool, set[str]]:
-    """Whether it is trusted, and its codes of class A and B."""
+    """Whether the result is trusted, and its codes of class A and B."""
     codes = {raised.code for raised in result.warnings if raised.severity != "C"}
     return result.verdict is Verdict.TRUSTED, codes
 
@@ -126,7 +126,7 @@ def _of(hits: int, count: int) -> str:
 
 
 def rates_of(taken: Taken, provoked_in: Mapping[str, Sequence[int]]) -> Rates:
-    """Of each code that a result can have. On a quiet machine only class A and B are false alarms."""
+    """The rates of each code that a result can have. On a quiet machine, only A and B are false alarms."""
     quiet = [result for case, of in taken.items() if case.endswith(f", {repeat.DEFAULT}") for result in of]
     rates: Rates = {}
     for code, row in CODES.items():
@@ -138,15 +138,16 @@ def rates_of(taken: Taken, provoked_in: Mapping[str, Sequence[int]]) -> Rates:
 
 
 def rate_lines(rates: Rates) -> list[str]:
-    text = """*False alarms*: in the default jobs of these workloads on a quiet machine; a warning of class C is true of
-        the work, so it has none. *Hits*: in the tests that provoke the code, with a workload that is wrong in this way,
-        a process beside it, or recorded answers of sensors (`tests/bench/measure/test_provoked.py` lists them)."""
+    text = """*False alarms*: how many default jobs of these workloads had the code on a quiet machine. A warning of
+        class C is true of the work, so it has no false alarms. *Hits*: how many of the tests that provoke the code
+        found it. They use a workload with this fault, a process beside the workload, or recorded readings of sensors
+        (`tests/bench/measure/test_provoked.py` lists the tests)."""
     rows = [(f"`{code}`", _of(*of.get("quiet", (0, 0))), _of(*of["provoked"])) for code, of in rates.items()]
     return ["## Each code", "", *prose(text), *table(("code", "false alarms", "hits"), rows)]
 
 
 def provoked(rounds: int) -> dict[str, list[int]]:
-    """How often the tests marked `provokes` found each code, and how often they ran; skipped ones don't count.
+    """How often the tests marked `provokes` found each code, and how often they ran; skipped tests don't count.
 
     Raises RuntimeError if the tests can't run.
     """

@@ -1,7 +1,7 @@
 """A budget of time against runs of a set length: seconds to the result, width, `repeat`, verdict. Writes budget.md.
 
-Default jobs of nine workloads in turns: with the budget, and with the runs that were the default before it. Then jobs
-with the budget under conditions that spoil a measurement. Finished jobs are kept in build/ and not run again.
+Runs default jobs of nine workloads in turns: with the budget, and with the default runs of earlier versions. Then it
+runs jobs with the budget under conditions that spoil a measurement. Finished jobs are kept in build/ and not run again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dyno.models.result import Result, Verdict
 
 STATE = Path("build") / "budget"
 JOBS = 20  # of each workload
-BEFORE_EVERY = 7  # jobs with a budget, one of those before it, which takes ten minutes for some workloads
-DISTURBED = 20  # of each condition, over all workloads
+BEFORE_EVERY = 7  # jobs with a budget for each job without, which takes ten minutes for some workloads
+DISTURBED = 20  # jobs under each condition, over all workloads
 WORKLOADS: Mapping[str, Spec] = {
     "matmul 64": {"workload": "matmul", "params": {"n": 64}},
     "matmul 768": {"workload": "matmul", "params": {"n": 768}},
@@ -39,10 +39,10 @@ WORKLOADS: Mapping[str, Spec] = {
 }
 BEFORE: JsonValue = {"processes": 5, "min_samples": 20, "min_s": 2, "max_s": 60}
 METHODS: Mapping[str, JsonValue] = {"budget of 15 s": {}, "runs of 2 to 60 s": BEFORE}
-TEXT = """Default jobs of nine workloads on a quiet machine, by turns with a budget of 15 s and with five runs that
-    each sample for 2 to 60 s, as jobs did before there was a budget. *Seconds*: from the submit to the result. *Width*:
-    half of the interval from `low` to `high`, median of the jobs. *Next held*: the share of next results of the same
-    spec within `repeat`."""
+TEXT = """Default jobs of nine workloads on a quiet machine, by turns with a budget of 15 s and with five runs that each
+    sample for 2 to 60 s, as jobs did before there was a budget. *Seconds*: from the submit to the result. *Width*: half
+    of the interval from `low` to `high`, median of the jobs. *Next held*: how many results lay within `repeat` of the
+    previous result of the same spec."""
 SPOILT = """Jobs with a budget of 15 s, each beside something that spoils a measurement, the workloads in turns. Aim:
     none is `trusted`."""
 

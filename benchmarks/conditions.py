@@ -30,7 +30,7 @@ while True: tf.linalg.matmul(a, a).numpy()
 """
 PERIOD_US = 100_000
 QUOTA_CORES = 1.0
-# Recorded: the part of a change of the clock that a figure follows (`dyno.bench.measure.series`).
+# Recorded: the share of a change of the clock by which a figure changes (`dyno.bench.measure.series`).
 ELASTICITY = {"matmul": 0.89}
 ELASTICITY_ELSEWHERE = 0.42
 
@@ -50,7 +50,7 @@ def beside_process(code: str) -> Iterator[None]:
 
 @contextmanager
 def cpu_quota(cores: float = QUOTA_CORES) -> Iterator[None]:
-    """Limit all children of this process, which own_dyno starts, and their later children to `cores`.
+    """Limit the children of this process (a Dyno of own_dyno) and their later children to `cores`.
 
     Raises OSError if no control group can be made.
     """
@@ -100,7 +100,7 @@ def _group() -> Path:
 
 
 def _limit(folder: Path, quota_us: int) -> None:
-    """-1: no limit."""
+    """`quota_us` -1: no limit."""
     if (folder / "cpu.max").exists():
         (folder / "cpu.max").write_text(f"{'max' if quota_us < 0 else quota_us} {PERIOD_US}")
         return

@@ -1,4 +1,4 @@
--- Makes copies of a job that the store wrote: the commands that would write it, each time with another id.
+-- Copies a job: repeats the commands that would write it, each time with another id.
 --
 -- ARGV[1]  the job's id                ARGV[2]  number of the first copy      ARGV[3]  how many copies
 -- ARGV[4]… the commands, each as the number of its words and the words. A copy has its own id in place of ARGV[1].

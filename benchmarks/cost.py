@@ -5,8 +5,8 @@ clocks, traces, draining the queue, and progress through a pipe to a supervisor'
 real Redis. That monitor is a process of its own: `python -m benchmarks.cost_monitor`. Without a launcher, its
 heartbeats don't look at the runner's memory and files.
 
-`python -m benchmarks.cost WORKLOAD PARAMS ROUNDS` is one process. It prints JSON: of each block of samples the median
-in seconds per execution and its duration, the number of heartbeats, and which sensors answered.
+`python -m benchmarks.cost WORKLOAD PARAMS ROUNDS` is one process. It prints JSON: the median (seconds per execution)
+and the duration of each block of samples, the number of heartbeats, and the sensors that answered.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ STATE = Path("build") / "cost"
 PROCESSES, ROUNDS = 12, 10
 AIM = 0.01
 WAYS = ("off", "on")
-# A target that any samples meet: each way stops early, as a machine's speed drifts and turns have to be shorter.
+# Any samples meet this target, so a block ends early: turns must be short, because a machine's speed drifts.
 RULE = StoppingRule(target_rel_ci=1.0, min_samples=10, min_s=1.0)
 PARAMS: dict[str, dict[str, JsonValue]] = {
     "matmul": {"n": 512, "repeats": 10},
     "mnist_cnn": {"train_samples": 2048, "batch_size": 256, "epochs": 1},
 }
-_ENDED = b'{"status": 0}\n'  # as a zygote says it
+_ENDED = b'{"status": 0}\n'  # as a zygote reports the end of a runner
 
 Process = Mapping[str, Any]  # what one process prints
 
@@ -74,7 +74,7 @@ def _measured(name: str, rounds: int) -> Process:
 
 
 def change(processes: Sequence[Process]) -> Ratio:
-    """Time per execution with all of a runner to that of the sampler alone: in each turn, by process, over these."""
+    """Time per execution of a whole runner divided by that of the sampler alone: over turns, then over processes."""
     turns = [ratio(each["medians_s"]["on"], each["medians_s"]["off"]).value for each in processes]
     return ratio(turns, [1.0] * len(turns))
 
@@ -84,12 +84,13 @@ def lines(found: Mapping[str, Sequence[Process]]) -> list[str]:
     text = f"""*Off* is the sampler alone. *On* adds what a runner does around and between its samples: sensors, clocks,
         what neighbours used (`/proc`), what the framework has traced, draining its queue, and progress into a pipe to a
         supervisor's monitor, which sends heartbeats to a Redis on this machine. Left out: the launcher's look at a
-        runner's memory and files, the API, Celery, and that Redis while it idles. Blocks of {RULE.min_samples}
-        samples and {RULE.min_s:g} s in turns (AB, BA, …) in one process, on all of the device's cores: half of what
-        a run takes at least. *Change*: of the time per execution to that of *off*, the geometric mean of the turns'
-        ratios and then of the processes' (Student's t on logarithms); its one-sided upper bound is to stay below
-        {AIM:.0%}. A *block* lasts as long as what lies between its samples, too. *Heartbeats* are those of a process.
-        Sensors that answered on this machine: {", ".join(sensors) or "none, so that *on* pays for asking alone"}."""
+        runner's memory and files, the API, Celery, and that Redis while it idles. Blocks of {RULE.min_samples} samples
+        and {RULE.min_s:g} s, half of a run's minimum, take turns (AB, BA, …) in one process, on all of the device's
+        cores. *Change*: the time per execution of *on* divided by that of *off*, less one: the geometric mean over the
+        turns of a process, then over the processes (Student's t on logarithms). Aim: a one-sided upper bound below
+        {AIM:.0%}. The duration of a *block* includes the work between its samples. *Heartbeats*: the number per
+        process. Sensors that answered on this machine:
+        {", ".join(sensors) or "none, so *on* pays only for the attempts to read them"}."""
     head = ("workload", "processes", "change [95 %]", "upper bound (95 %)", "block", "block off", "heartbeats")
     params = (f"- `{name}`: `{json.dumps(PARAMS[name])}`" for name in found)
     return [*prose(text), *table(head, [_row(name, of) for name, of in found.items()]), *params]
@@ -153,7 +154,7 @@ class Turns:
 
 
 class Monitor:
-    """The supervisor's side, stopped by SIGSTOP but inside `awake`. Its Redis idles beside it all the time."""
+    """The supervisor's side. SIGSTOP stops it outside `awake`; its Redis is never stopped."""
 
     def __init__(self) -> None:
         read_fd, self.frames_fd = os.pipe()
@@ -173,7 +174,7 @@ class Monitor:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """Frames are read inside the block."""
+        """The monitor reads frames inside the block."""
         self._process.send_signal(signal.SIGCONT)
         try:
             yield
@@ -181,7 +182,7 @@ class Monitor:
             self._stop()
 
     def close(self) -> int:
-        """End it. Returns the number of heartbeats it has sent."""
+        """End the monitor. Returns the number of heartbeats that it has sent."""
         os.close(self.frames_fd)
         self._process.send_signal(signal.SIGCONT)
         output, _ = self._process.communicate(_ENDED)

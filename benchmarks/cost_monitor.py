@@ -55,7 +55,7 @@ def main(frames_fd: int, parent_pid: int) -> None:
 
 
 def _claimed(leases: Leases, settings: Settings) -> Claim:
-    """A job that stands for the one that is sampled; all that matters is that a worker has it."""
+    """Submit and claim a job in place of the sampled work: heartbeats need a claim, whatever the job."""
     device = discover("cpu", settings)
     asyncio.run(_submit(resolve(Spec.model_validate({"workload": "matmul", "device": "cpu"})).spec, settings))
     worker = WorkerRef(id="monitored", device=device.full_id, host=device.host)

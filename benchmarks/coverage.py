@@ -24,19 +24,19 @@ from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Measure, Processes
 
 SEED, TRIALS, TRIALS_SAMPLED = 20_130_608, 10_000, 1_000
-SCATTERS = ((0.005, 0.02), (0.02, 0.02), (0.02, 0.005))  # between processes, inside them
+SCATTERS = ((0.005, 0.02), (0.02, 0.02), (0.02, 0.005))  # standard deviations between processes, and within a process
 DISTANCES = (0.02, 0.05, 0.1, 0.7)
-DEPENDENT_TEXT = f"""The estimand of these rows is the mean of all processes there could be, at any time. Runs of one
-    job are neighbours, and where one predicts the next (autoregressive with this coefficient, or on a wave
-    {synthetic.WAVE} processes long) they all lie on the same side of it. *On a line*: the machine slows down evenly
-    during the job, and the truth is the mean of that stretch of time; the line widens the interval."""
+DEPENDENT_TEXT = f"""The estimand of these rows is the mean over all possible processes, at any time. The runs of a job
+    are neighbours. If a run predicts the next (autoregressive with this coefficient, or on a wave {synthetic.WAVE}
+    processes long), the runs all lie on the same side of this mean. *On a line*: the machine slows down evenly during
+    the job, and the truth is the mean of that stretch of time; the line widens the interval."""
 RUN_COUNTS = (5, 10, 14, 20)
 ONE_MODE = [Case(effect, noise, *scatter) for effect in synthetic.EFFECTS for noise in NOISES for scatter in SCATTERS]
 SKEWED = [Case("skewed", noise, *SCATTERS[1]) for noise in NOISES]
 NEIGHBOURS = [Case(effect, "normal", *SCATTERS[1], runs) for effect in synthetic.DEPENDENT for runs in (5, 20)]
 TWO_MODES = [Case("normal", "normal", 0.005, 0.02, runs, distance=d) for runs in RUN_COUNTS for d in DISTANCES]
 
-LENGTHS = (5, 10)  # stretches of recorded runs
+LENGTHS = (5, 10)  # of stretches of recorded runs
 TARGET = 0.01
 FIVE, GROWING = Processes(min=5, max=5), Processes(min=5, max=30)
 SELECTED = (("normal", 0.005), ("normal", 0.01), ("normal", 0.015), ("normal", 0.02), ("correlated 0.4", 0.01))
@@ -49,19 +49,20 @@ def main(trials: int = TRIALS, trials_sampled: int = TRIALS_SAMPLED) -> None:
 
 
 def lines(trials: int, trials_sampled: int) -> list[str]:
-    """Each part has a random stream of its own, so that none moves another's figures."""
+    """Each part has a random stream of its own, so that no part changes another's figures."""
     error = 0.95 - (wilson_interval(round(0.95 * trials), trials).low or 0.0)
-    method = f"""Simulated runs whose truth is known, {trials:,} trials a case (seed {SEED}). **Estimand:** the mean,
-        over all processes there could be, of the median that a process's samples scatter around. **n** is the number of
-        processes, 20 samples each. The interval is Dyno's own (`mean_interval` over the processes' medians); beside it
-        *pooled*, the order-statistic interval of the median of all samples at once. With {trials:,} trials a share of
-        95 % is known to ±{error:.1%}. Pure simulation, but for the recorded runs. Aim: shares of 93 to 97 % in the bold
-        columns below. Many rows miss it, since dependent runs, skewed processes and unvisited modes are part of the
-        question. With two modes, an interval that misses counts as one that holds where MULTIMODAL was raised."""
+    method = f"""Simulated runs whose truth is known, {trials:,} trials a case (seed {SEED}). **Estimand:** the samples
+        of a process scatter around a median; the estimand is the mean of this median over all possible processes. **n**
+        is the number of processes, 20 samples each. The interval is Dyno's own (`mean_interval` over the processes'
+        medians). *Pooled*, for comparison: the order-statistic interval of the median of all samples together. With
+        {trials:,} trials a share of 95 % is known to ±{error:.1%}. Apart from the recorded runs, all runs are
+        simulated. Aim: shares of 93 to 97 % in the bold columns below. Many rows miss it, since dependent runs, skewed
+        processes and unvisited modes are part of the question. With two modes, an interval that misses the truth counts
+        as a hit if MULTIMODAL was raised."""
     return [
         *prose(method),
         *_one_mode("One mode", "Independent processes.", ONE_MODE, 0, trials),
-        *_one_mode("Processes that are skewed", "Exponential, from their mean.", SKEWED, 1, trials),
+        *_one_mode("Processes that are skewed", "Exponentially distributed around their mean.", SKEWED, 1, trials),
         *_one_mode("Processes that resemble their neighbours", DEPENDENT_TEXT, NEIGHBOURS, 2, trials),
         *_recorded(forked()),
         *_next(forked()),
@@ -76,7 +77,7 @@ def share(hits: int, trials: int) -> str:
 
 
 class Counted(NamedTuple):
-    """Of how many trials it is true; `shown`: MULTIMODAL and the second mode visited by some, but not by all runs."""
+    """Numbers of trials. `visited`, `shown`: some runs, but not all, were in the second mode."""
 
     trials: int
     covered: int
@@ -89,7 +90,7 @@ class Counted(NamedTuple):
 
 
 def count(case: Case, rng: Generator, trials: int) -> Counted:
-    """Draw `trials` sets of runs and ask Dyno's functions about each."""
+    """Draw `trials` sets of runs and apply Dyno's functions to each."""
     samples, visits = case.draw(rng, trials)
     visited = visits.any(axis=1) & ~visits.all(axis=1)
     medians = np.median(samples, axis=2).tolist()
@@ -123,12 +124,12 @@ def _row(case: Case, of: Counted) -> list[object]:
 
 def _two_modes(cases: Sequence[Case], trials: int) -> list[str]:
     rng = np.random.default_rng([SEED, 4])
-    text = f"""{synthetic.SECOND_MODE_SHARE:.0%} of all processes sit in a second mode, slower by the distance; scatter
-        is normal, 0.5 % over the processes of a mode and 2 % inside each. *Visited*: some runs, not all, were in the
-        second mode. Runs that never visited it look exactly like those of a job with a single mode, so no rule can
-        raise MULTIMODAL for them without raising it for every such job: what was not visited is what *holds or raised*
-        lacks. With fewer than ten runs MULTIMODAL is never raised; the interval is then as wide as the modes are
-        apart."""
+    text = f"""{synthetic.SECOND_MODE_SHARE:.0%} of all processes are in a second mode, which is slower by the distance.
+        Scatter is normal: 0.5 % between the processes of a mode, and 2 % within a process. *Visited*: some runs, not
+        all, were in the second mode. If no run visited it, the runs look exactly like those of a job with a single
+        mode. A rule that raised MULTIMODAL for them would raise it for every such job, so these are the trials that
+        *holds or raised* lacks. With fewer than ten runs, MULTIMODAL is never raised; the interval is then as wide as
+        the distance between the modes."""
     head = ("n", "distance", "visited", "interval holds", "MULTIMODAL", "holds or raised", "the same, if visited")
     rows = []
     for case in cases:
@@ -146,18 +147,18 @@ def forked() -> dict[str, Array]:
 
 
 def count_windows(times: Array, length: int) -> tuple[int, int]:
-    """How many intervals of neighbouring runs hold the mean of all, and of how many."""
+    """How many intervals of neighbouring runs hold the mean of all runs, and the number of intervals."""
     found = [holds(mean_interval(stretch.tolist()), float(times.mean())) for stretch in windows(times, length)]
     return sum(found), len(found)
 
 
 def _recorded(times: Mapping[str, Array]) -> list[str]:
-    text = f"""Real processes aren't independent: {len(times)} workloads, {RUNS} forked runs each (`recorded/`), and
-        every stretch of neighbours among them. *Lag 1*: how much a run resembles the one before; independent runs have
-        0 ± 0.36 (95 %). *Hold*: intervals of so many neighbours that hold the mean of all {RUNS}. A session of minutes
-        stands for the truth here, so that the rows are too kind, and stretches overlap, so that the counts have no
-        interval. An interval speaks of the stretch of time in which its runs were made; comparisons are better run in
-        turns ([resampled.md](resampled.md))."""
+    text = f"""Real processes aren't independent. These are {RUNS} forked runs of each of {len(times)} workloads
+        (`recorded/`), in every stretch of n neighbours. *Lag 1*: how much a run resembles the one before; independent
+        runs have 0 ± 0.36 (95 %). *Hold*: the intervals of n neighbours that hold the mean of all {RUNS}. The mean of a
+        session of minutes stands for the truth here, so the counts are too favourable. Stretches overlap, so the counts
+        have no interval. An interval describes the stretch of time in which its runs were made; comparisons are better
+        run in turns ([resampled.md](resampled.md))."""
     rows = []
     for name, each in times.items():
         counts = (count_windows(each, length) for length in LENGTHS)
@@ -168,7 +169,8 @@ def _recorded(times: Mapping[str, Array]) -> list[str]:
 
 
 class NextHeld(NamedTuple):
-    """How many next values were in the own interval, in the prediction from the runs alone, from earlier jobs too."""
+    """How many next values lay in a job's interval, in the prediction from its runs, and in that from earlier jobs,
+    too."""
 
     own: int
     alone: int
@@ -177,7 +179,7 @@ class NextHeld(NamedTuple):
 
 
 def count_next(series: Iterable[Sequence[Sequence[float]]]) -> NextHeld:
-    """Over series of jobs, each the figures of its runs."""
+    """Count over series of jobs; a job is the figures of its runs."""
     counts = [0, 0, 0, 0]
     for jobs in series:
         peers = [Peer(job="", value=float(np.mean(job)), runs=len(job), scatter=log_deviation(job)) for job in jobs]
@@ -190,10 +192,11 @@ def count_next(series: Iterable[Sequence[Sequence[float]]]) -> NextHeld:
 
 
 def _next(times: Mapping[str, Array]) -> list[str]:
-    text = f"""Each recorded series cut into jobs of {PROCESSES} neighbouring runs, at every offset. *Own interval*: it
-        holds the value of the next job. *repeat, runs alone* and *repeat*: so do the predictions from the job's runs,
-        and from those of the jobs before it too. The series are of minutes, one job right after the other. Simulated
-        series, jobs that differ by known amounts, are in `tests/bench/measure/test_series.py`."""
+    text = f"""Each recorded series is cut into jobs of {PROCESSES} neighbouring runs, at every offset. *Own interval*:
+        how often it holds the value of the next job. *repeat, runs alone*: how often the prediction from the job's runs
+        holds it. *repeat*: how often the prediction from these runs and the jobs before holds it. A series lasts
+        minutes, and its jobs follow each other at once. `tests/bench/measure/test_series.py` has simulated series whose
+        jobs differ by known amounts."""
     rows = []
     for name, each in times.items():
         series = [_jobs(each.tolist(), offset) for offset in range(PROCESSES)]
@@ -213,7 +216,7 @@ def _jobs(times: Sequence[float], offset: int) -> list[Sequence[float]]:
 
 
 class Selected(NamedTuple):
-    """How many trials held the truth, were on target, were both; median of processes."""
+    """How many trials held the truth, were on target, were both. `processes`: the median."""
 
     covered: int
     reached: int
@@ -222,7 +225,7 @@ class Selected(NamedTuple):
 
 
 def count_selected(effect: str, scatter: float, processes: Processes, rng: Generator, trials: int) -> Selected:
-    """Draw the medians of as many runs as there may be, and take as many as Dyno requires; truth is 1."""
+    """Draw the medians of the maximum number of runs, and use as many as Dyno requires. The truth is 1."""
     measure = Measure(processes=processes, target_rel_ci=TARGET)
     drawn = 1 + scatter * EVERY_EFFECT[effect](rng, (trials, processes.max))
     taken = [_until_enough(measure, times) for times in drawn.tolist()]
@@ -237,7 +240,7 @@ def count_selected(effect: str, scatter: float, processes: Processes, rng: Gener
 
 
 def _until_enough(measure: Measure, times: Sequence[float]) -> list[RunRecord]:
-    """Runs that have a single sample, their median, which is all that the rule looks at."""
+    """Runs with a single sample, their median: the rule looks at nothing else."""
     taken: list[RunRecord] = []
     while not enough_runs(measure, taken):
         taken.append(cast(RunRecord, SimpleNamespace(samples=[times[len(taken)]], cases=[])))
@@ -246,13 +249,12 @@ def _until_enough(measure: Measure, times: Sequence[float]) -> list[RunRecord]:
 
 def _selected(trials: int) -> list[str]:
     rng = np.random.default_rng([SEED, 3])
-    text = f"""Whoever reads only results of five processes whose interval came out within the target selects
-        results whose runs happened to lie close together, and those intervals hold the truth less often than they say:
-        where processes scatter to both sides alike the figure is as good as any, its interval too narrow. So the
-        verdict doesn't look at the width. A range
-        (`processes: {{"min": 5, "max": 30}}`) has two stages: the first five runs fix how many there are, and the
-        interval is at least Stein's. Target ±{TARGET:.0%}, {trials:,} trials a row, runs drawn from their own medians.
-        *Reached*: on target, so not TARGET_MISSED."""
+    text = f"""A reader who uses only results of five processes with an interval within the target selects results whose
+        runs happened to lie close together. These intervals hold the truth less often than they claim. If processes
+        scatter equally to both sides, the figure is as good as any other, but its interval is too narrow. So the
+        verdict ignores the width. A range (`processes: {{"min": 5, "max": 30}}`) has two stages: the first five runs
+        fix the number of runs, and the interval is at least as wide as Stein's. Target ±{TARGET:.0%}, {trials:,} trials
+        a row; a run is drawn as its median. *Reached*: on target, so without TARGET_MISSED."""
     rows = []
     for (effect, scatter), processes in product(SELECTED, (FIVE, GROWING)):
         of = count_selected(effect, scatter, processes, rng, trials)
@@ -265,9 +267,9 @@ def _selected(trials: int) -> list[str]:
 
 
 class Sampled(NamedTuple):
-    """How many of all jobs' intervals held the truth, which is 1; in how many jobs and runs there was no steady state.
+    """How many jobs' intervals held the truth, which is 1, and how many jobs and runs had no steady state.
 
-    `taken`: median samples a run; `bias` of the value.
+    `taken`: median number of samples in a run. `bias`: of the value.
     """
 
     covered: int
@@ -293,13 +295,12 @@ def count_sampled(noise: str, warm_up: str, rng: Generator, trials: int) -> Samp
 
 def _sampled(trials: int) -> list[str]:
     """Each row has a random stream of its own."""
-    text = f"""The same question with the stopping rule and the search for warm-up at work, on simulated processes whose
-        clock moves only while they execute: {trials:,} trials of five processes each (normal, 1 %; 2 % inside a
-        process). The estimand is the time after warm-up. A change by less than a quarter of the target (1 %), or by
-        less than can be told from the samples' scatter, isn't found: so much of a gradual warm-up stays in the value,
-        of a sudden one almost nothing. *NO_STEADY_STATE*: of runs, and of jobs, one unsteady run of five being enough.
-        Without warm-up it is a false alarm: a few samples of which each resembles the one before (0.9) look like a
-        drift."""
+    text = f"""The same question with the stopping rule and the search for warm-up, on simulated processes whose clock
+        moves only while they execute: {trials:,} trials of five processes each (normal, 1 %; 2 % within a process). The
+        estimand is the time after warm-up. Dyno doesn't find a change by less than a quarter of the target (1 %), or a
+        change that the samples' scatter hides. So a part of a gradual warm-up stays in the value, but almost nothing of
+        a sudden one. *NO_STEADY_STATE*: the share of runs, and the share of jobs with at least one such run. Without
+        warm-up it is a false alarm: a few samples that each resemble the one before (0.9) look like a drift."""
     head = ("samples", "warm-up", "n", "holds the truth", "bias of the value", "samples a run", "NO_STEADY_STATE, runs")
     rows = []
     for place, (noise, warm_up) in enumerate(SAMPLED):

@@ -1,4 +1,4 @@
-"""How fast the dashboard's pages are with many stored results, and what open dashboards take from a running benchmark.
+"""Speed of the dashboard's pages with many stored results, and the cost of open dashboards for a running benchmark.
 
 `python -m benchmarks dashboard` writes dashboard.md.
 """
@@ -50,7 +50,7 @@ def measure_pages(finished: Sequence[int], rounds: int) -> dict[str, dict[str, l
 
 
 def paths(size: Size) -> dict[str, str]:
-    """By the words of the page."""
+    """The paths, by their names in the table."""
     first, second = (each.decode() for each in size.redis.zrange(KEYS.jobs_with_status("succeeded"), 0, 1))
     return {
         "home": "/",
@@ -70,9 +70,8 @@ def page_lines(took_ms: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str
     stored = list(next(iter(took_ms.values())))
     requests = len(next(iter(took_ms.values()))[stored[0]])
     text = f"""Median and p99 of {requests} requests on one connection until the page is complete, in milliseconds, by
-        the number of stored results. Each number has a Redis and an API of its own, and they take turns with
-        each page. The results are copies of one `matmul` with five runs. Aim: the first byte within
-        {FIRST_BYTE_MS} ms."""
+        the number of stored results. Each number has its own Redis and API, and for each page the numbers take turns.
+        The results are copies of one `matmul` with five runs. Aim: the first byte within {FIRST_BYTE_MS} ms."""
     rows = ([page, *(_times(by_stored[each]) for each in stored)] for page, by_stored in took_ms.items())
     return ["## Pages", "", *prose(text), *table(("page", *stored), rows)]
 

@@ -1,4 +1,4 @@
-"""What clients of the API take from a running benchmark: jobs with and without clients, in turns.
+"""How much clients of the API slow a running benchmark: jobs with and without clients, in turns.
 
 `python -m benchmarks.disturbance PORT CORES POLLS_PER_S STREAMS DASHBOARDS SPEC` submits a job, polls it and prints its
 id. With DASHBOARDS, each reader of the events loads the start page when a job's status has changed.
@@ -48,7 +48,7 @@ TOGETHER = "The clients share the reserved core. Without one, they share all cor
 
 @dataclass
 class Taken:
-    """Of one configuration: throughput of each pair's quiet and busy job, and how many of either had the warning.
+    """One configuration: the throughput of each pair's quiet and busy job, and how many of each kind had the warning.
 
     `polls_per_s`, `p99_ms`: what the clients of the busy jobs reached.
     """
@@ -103,7 +103,7 @@ def measure(
 
 
 def split(cores: Collection[int]) -> tuple[list[int], list[int]]:
-    """The cores of Dyno, and of its clients: the last one, or none of their own if there are fewer than three."""
+    """Dyno's cores, and its clients' cores: the last core, or none if there are fewer than three."""
     ordered = sorted(cores)
     return (ordered, []) if len(ordered) < 3 else (ordered[:-1], ordered[-1:])
 
@@ -131,7 +131,7 @@ def _client(dyno: Client, cores: Collection[int], *words: object) -> dict[str, A
 
 
 async def run_job(port: int, polls_per_s: float, streams: int, dashboards: bool, spec: Any) -> dict[str, Any]:
-    """Submit the job and poll it until it is done, beside so many readers of all events. Without polls, wait for it."""
+    """Submit the job and poll it until it is done, beside `streams` readers of events. Without polls, wait for it."""
     ended = False
 
     def check(status: int, body: bytes) -> bool:

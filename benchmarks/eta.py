@@ -1,7 +1,7 @@
 """How far off are `queue.eta_s` and `progress.eta_s`? Read from waiting and running jobs of mixed length.
 
-`replay` puts jobs that really ran, drawn at random, through the real store and its forecasts. The time passes as it did
-then, but in no time. `watch` reads the same figures from a real Dyno.
+`replay` draws jobs that really ran, and passes them through the real store and its forecasts in simulated time. `watch`
+reads the same figures from a real Dyno.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ AIM = 0.25
 JOB_SCATTER, RUN_SCATTER = 0.10, 0.05  # standard deviations of the logarithms of drawn times
 POLL_S = 0.5
 PHASES = ("import", "device", "data", "build", "compile", "first_execution", "training", "warmup", "steady", "overhead")
-METHOD = """{jobs} jobs wait for one device, {waiting} at a time. Three times while each of them runs, at random, the
-    API is asked for its `progress.eta_s` and the `queue.eta_s` of the waiting jobs. The error is the difference from
-    the time that was left, as a share of it; no answer counts as an infinite error. The jobs are drawn from those of
-    [reproduction.md](reproduction.md) and from the real ones below. Each has 1 to 5 runs, so that many have no equal in
-    the past, and times that scatter by {job:.0%} from job to job and {run:.0%} from run to run. The store is empty at
-    first. Worker, store and forecasts are the real ones; only time is simulated (seed {seed}). Aim: a median error of
-    at most {aim:.0%}."""
-REAL = """Jobs of {least:.1f} to {most:.1f} s on one worker of this machine, {waiting} in its queue at a time; the API
-    is asked for all of them every {poll} s. {earlier} jobs ran before."""
+METHOD = """{jobs} jobs wait for one device, {waiting} at a time. While a job runs, its `progress.eta_s` and the
+    `queue.eta_s` of the waiting jobs are read three times, at random. The error is the difference from the time that
+    was left, as a share of this time. A missing ETA counts as an infinite error. The jobs are drawn from those of
+    [reproduction.md](reproduction.md) and from the real ones below. Each has 1 to 5 runs, so many have no equal job in
+    the past. Times scatter by {job:.0%} from job to job and {run:.0%} from run to run. The store is empty at first.
+    Worker, store and forecasts are the real ones; only time is simulated (seed {seed}). Aim: a median error of at most
+    {aim:.0%}."""
+REAL = """Jobs of {least:.1f} to {most:.1f} s on one worker of this machine, {waiting} in its queue at a time; all of
+    them are read from the API every {poll} s. {earlier} jobs ran before."""
 
 
 class Reading(NamedTuple):
-    """What the API said of the time left, and how much was."""
+    """The ETA that the API returned, and the time that was left."""
 
     said_s: float | None
     left_s: float
@@ -75,7 +75,7 @@ class Reading(NamedTuple):
 
 @dataclass
 class Readings:
-    """By figure, and how often a waiting job was said to start at once while another one ran."""
+    """Readings by figure. `zeros`: how often a waiting job had an ETA of 0 while another job ran."""
 
     queue: list[Reading] = field(default_factory=list)
     progress: list[Reading] = field(default_factory=list)
@@ -106,7 +106,7 @@ class PastJob:
         return PastJob(self.spec.model_copy(update={"measure": measure}), self.device, scattered)
 
     def at(self, elapsed_s: float) -> tuple[int, ProgressFrame]:
-        """The run at that time, from 0, and the frame that its runner last wrote."""
+        """The index of the run at that time, and the frame that its runner last wrote."""
         for number, run in enumerate(self.runs):
             for name in PHASES:
                 taken_s = run.get(name, 0.0)
@@ -124,7 +124,7 @@ def _frame(phase: str, share: float) -> ProgressFrame:
 
 
 def past_job(spec: Mapping[str, Any], took_s: float, result: Mapping[str, Any]) -> PastJob:
-    """What no phase covers is the training of the first run: older results don't report it."""
+    """Time outside all phases counts as training of the first run: older results don't report this phase."""
     runs = [{name: run["phases"].get(f"{name}_s") or 0.0 for name in PHASES} for run in result["runs"]]
     if not any(run["training"] for run in runs):
         runs[0]["training"] = max(0.0, took_s - sum(sum(run.values()) for run in runs))
@@ -132,7 +132,7 @@ def past_job(spec: Mapping[str, Any], took_s: float, result: Mapping[str, Any]) 
 
 
 def past_jobs(folder: Path = FOLDER) -> list[PastJob]:
-    """All that are recorded, in order of their names; without those whose cases older results don't time."""
+    """All recorded jobs by name, without `quantized`: older results don't time its cases."""
     paths = sorted((folder / "reproduction").glob("*.json"))
     found = [json.loads(path.read_text()) for path in paths if path.stem != "quantized"]
     kept = folder / "eta.json"
@@ -146,7 +146,7 @@ def drawn(past: Sequence[PastJob], count: int, seed: int = SEED) -> list[PastJob
 
 
 class Beats:
-    """The heartbeats of a job's attempt: each moves its progress on."""
+    """The heartbeats of a job's attempt: each updates its progress."""
 
     def __init__(self, job: PastJob, progress: JobProgress, every_s: float) -> None:
         self._job, self._progress, self._every_s = job, progress, every_s
@@ -212,7 +212,7 @@ class Replay:
         assert self._leases.finish(claim, "succeed", pace=expected)
 
     def _expected(self, spec: Spec) -> tuple[eta.ExpectedDuration, JobProgress]:
-        """As a worker expects it when it begins the job."""
+        """The duration and the progress that a worker expects when it begins the job."""
         one = resolve(spec).estimate(self._device)
         count = one.runs(spec.measure)
         run_s = one.run_s(spec.measure)
@@ -222,7 +222,7 @@ class Replay:
         return expected, JobProgress(plan, self._leases.likely_duration_s(expected))
 
     def _elapse(self, job_id: str, elapsed_s: float) -> None:
-        """Let the job have run for that long, by the clock of Redis."""
+        """Set the start of the job to `elapsed_s` ago, by Redis' clock."""
         seconds, micros = self._client.time()
         self._client.hset(self._keys.job(job_id), "started_at", f"{seconds + micros / 1e6 - elapsed_s:.6f}")
 
@@ -245,7 +245,7 @@ async def replay(
 
 
 def real_specs(count: int, seed: int = SEED) -> Iterator[dict[str, Any]]:
-    """Some of few, which come again, and some that never do."""
+    """Random specs: some occur several times, others once."""
     rng = random.Random(seed)
     for _ in range(count):
         n = rng.choice((128, 512, rng.randint(64, 1024)))
@@ -258,7 +258,7 @@ def real_specs(count: int, seed: int = SEED) -> Iterator[dict[str, Any]]:
 
 
 def watch(client: Client, specs: Sequence[Mapping[str, Any]]) -> tuple[Readings, list[dict[str, Any]]]:
-    """Run the jobs on a real Dyno. Returns what it said of them, and what to record of each."""
+    """Run the jobs on a real Dyno. Returns the readings, and a record of each job."""
     said: list[tuple[datetime, Job]] = []
     ahead, live, ended = list(specs), set[str](), dict[str, Job]()
     while ahead or live:

@@ -18,7 +18,7 @@ REAL: Object = {"data": "real"}
 
 @dataclass(frozen=True)
 class Experiment:
-    """`figures` with the article's hardware. `shows`: our metrics beside them; `details` likewise."""
+    """`figures`: the article's, with its hardware. `shows`, `details`: our metrics and details beside them."""
 
     article: Article
     what: str

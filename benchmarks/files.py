@@ -1,4 +1,4 @@
-"""What long benchmarks have found so far, a JSON file each: the next call goes on there."""
+"""Keep the answers of long benchmarks, a JSON file each, so that the next call continues."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Spec = Mapping[str, JsonValue]
 
 
 def here() -> dict[str, JsonValue]:
-    """What a figure rests on besides its spec: the method's version, and hardware like this machine's."""
+    """What a figure depends on besides its spec: the method's version and the hardware."""
     return {"method_version": METHOD_VERSION, "hardware_id": hardware_id(discover("cpu", Settings()))}
 
 
 class Files:
-    """One file per answer in `folder`, by the name given to what was asked for.
+    """One file per answer in `folder`, with a name from the caller.
 
-    `stamp` goes into each file; one that bears another is no answer. One that bears none is taken as it is.
+    `stamp` is written into each file. Files with another stamp are ignored, files without a stamp are not.
     """
 
     def __init__(self, folder: Path, stamp: Mapping[str, JsonValue] | None = None) -> None:
         self._folder, self._stamp = folder, stamp or {}
 
     def get(self, name: str, spec: Spec) -> dict[str, Any] | None:
-        """What was kept under this name, `spec` included, if it answers this very spec and can be read."""
+        """The answer of this name with its `spec`. None if spec or stamp differ, or if the file can't be read."""
         try:
             found: dict[str, Any] = json.loads(self._path(name).read_text())
             alike = all(found.get(key, value) == value for key, value in self._stamp.items())
@@ -41,14 +41,14 @@ class Files:
             return None
 
     def put(self, name: str, spec: Spec, answer: Mapping[str, Any]) -> None:
-        """Whole or not at all, whenever this process is ended."""
+        """Write the answer whole or not at all, whenever this process ends."""
         self._folder.mkdir(parents=True, exist_ok=True)
         unfinished = self._path(name).with_suffix(".unfinished")
         unfinished.write_text(json.dumps({"spec": dict(spec), **self._stamp, **answer}))
         unfinished.replace(self._path(name))
 
     def once(self, name: str, spec: Spec, make: Callable[[], Mapping[str, JsonValue]]) -> dict[str, Any]:
-        """What was kept, or else the new answer, which is kept."""
+        """The kept answer. Without one, make it and keep it."""
         if (kept := self.get(name, spec)) is None:
             print(f"{name}: {json.dumps(dict(spec))}", flush=True)
             self.put(name, spec, make())

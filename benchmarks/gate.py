@@ -1,7 +1,7 @@
 """How often is a gate in CI wrong? It judges code that is as before and code that takes 5 % longer, in turns.
 
-One gate runs both versions in turns as one job. The other holds a job of one version against a saved baseline. What it
-has found so far is kept in build/. Writes gate.md.
+One gate runs both versions in turns as one job. The other compares a job of one version with a saved baseline. Answers
+are kept in build/. Writes gate.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JOBS, PAIRS, MARGIN, METRIC, NAME = 20, 16, 0.02, "execution_time", "gate"
 N = 1024
 MAX_S = 1  # of sampling in each process: many short processes tell more than a few long ones
 MEASURE: dict[str, JsonValue] = {"max_s": MAX_S}
-# By the words of the page: the version of the code, and the outcome that would be wrong.
+# By the name of the code on the page: its version, and the outcome that would be wrong.
 VERSIONS = {"as before": "as_before", "5 % slower": "slower"}
 WRONG = {"as before": "fail", "5 % slower": "pass"}
 OUTCOMES = {Comparative.SLOWER: "fail", Comparative.FASTER: "pass", Comparative.SAME: "pass"}
@@ -35,7 +35,7 @@ IN_TURNS, AGAINST_BASELINE = "in turns", "against a baseline"
 
 
 class Judged(NamedTuple):
-    """What a gate said. `low` and `high` bound the ratio; `runs`: of the judged version."""
+    """A gate's answer. `low` and `high` bound the ratio. `runs`: number of runs of the judged version."""
 
     outcome: str
     ratio: float | None
@@ -110,10 +110,10 @@ def spec(version: str, **fields: JsonValue) -> Spec:
 
 
 def lines(taken: Taken) -> list[str]:
-    text = f"""A workload of one's own: chains of products of matrices, n = {N}; the changed version makes 21 products
-        where the other makes 20. The metric is {METRIC}, the margin {MARGIN:.0%}; each process samples for {MAX_S} s.
-        {_of_gates({gate for gate, _ in taken})} *Wrong*: unchanged code that fails, and slower code that passes; its
-        interval is Wilson's, 95 %. *Half-width*: of the ratio's interval, the median."""
+    text = f"""A custom workload: chains of matrix products, n = {N}. The changed version makes 21 products, and the
+        other one 20. The metric is {METRIC}, the margin {MARGIN:.0%}; each process samples for {MAX_S} s.
+        {_of_gates({gate for gate, _ in taken})} *Wrong*: unchanged code that fails, or slower code that passes, with
+        Wilson's 95 % interval. *Half-width*: the median half-width of the ratio's interval."""
     head = ("gate", "code", "jobs", "pass", "inconclusive", "fail", "wrong", "ratio", "half-width", "runs")
     return [*prose(text), *table(head, [_row(*which, found) for which, found in taken.items()])]
 
@@ -122,7 +122,7 @@ def _of_gates(taken: Collection[str]) -> str:
     """What each gate is, and which wasn't measured."""
     gates = {
         IN_TURNS: f"one job runs both versions in {PAIRS} pairs",
-        AGAINST_BASELINE: "a job of one version is held against one earlier job of the version as before",
+        AGAINST_BASELINE: "a job of one version is compared with one earlier job of the version as before",
     }
     said = [f"*{gate.capitalize()}*: {how}." for gate, how in gates.items() if gate in taken]
     missing = [f"The gate {gate} wasn't measured." for gate in gates if gate not in taken]

@@ -1,4 +1,4 @@
-"""How often is a change of a series found, and how often one that isn't there? Simulated years, one result a day.
+"""How often does Dyno find a change of a series, and how often one that isn't there? Simulated years, one result a day.
 
 With `apache-otava` and `otava-test-data` on PYTHONPATH, unpacked without their dependencies, the page has Otava's own
 figures and its 17 patterns, too.
@@ -25,11 +25,11 @@ from dyno.bench.measure.statistics import median
 SEED, YEARS, WATCHED_YEARS, DAYS = 20_230_415, 20, 8, 365
 DEVIATIONS = (0.01, 0.02, 0.03, 0.04)
 STEPS = (0.02, 0.05, 0.10, 0.20)
-NEAR = 7  # days between a change and the one that is found
+NEAR = 7  # largest distance in days between a step and the change that counts as it
 LOOK_EVERY = 5  # days between two looks for alarms
 ALIKE = 0.44  # autocorrelation of each result with the one before, as in results/resampled.md
 RULES = tuple((z, size) for z in (5.0, 6.0, 7.0) for size in (0.02, 0.03, 0.05))
-LAST, BEFORE = 7, 30  # of the t-test
+LAST, BEFORE = 7, 30  # numbers of values in the t-test
 
 Detector = Callable[[Sequence[float]], list[int]]  # the days of the changes
 
@@ -43,7 +43,7 @@ class Year:
 
 
 def stepped(size: float, rng: Generator) -> Year:
-    """Slower or faster from a day between two and ten months on."""
+    """A step to slower or faster on a random day, two to ten months after the start."""
     day, sign = int(rng.integers(60, 300)), rng.choice((-1, 1))
     return Year(np.where(np.arange(DAYS) < day, 1.0, (1 + size) ** sign), (day,))
 
@@ -109,7 +109,7 @@ def dyno_alarms(values: Sequence[float]) -> list[int]:
 
 
 def threshold(values: Sequence[float]) -> list[int]:
-    """A value that differs by more than 5 % from the mean of the ten before it; then none for ten days."""
+    """The days whose value differs by more than 5 % from the mean of the ten before, at least ten days apart."""
     found = [-10]
     for day in range(10, len(values)):
         if abs(values[day] / float(np.mean(values[day - 10 : day])) - 1) > 0.05 and day - found[-1] >= 10:
@@ -118,7 +118,7 @@ def threshold(values: Sequence[float]) -> list[int]:
 
 
 def t_test(values: Sequence[float]) -> list[int]:
-    """The last seven values against the thirty before them, p < 0.001; then none for thirty days."""
+    """The days from which seven values differ from the thirty before (p < 0.001), at least thirty days apart."""
     from scipy.stats import ttest_ind
 
     windows = np.lib.stride_tricks.sliding_window_view(np.log(values), LAST + BEFORE)
@@ -154,7 +154,7 @@ class Score:
     years: int = 0
 
     def add(self, year: Year, found: Sequence[int]) -> None:
-        """Each found change counts for one step, the nearest."""
+        """A step is a hit if a change was found within NEAR days of it."""
         self.steps, self.found, self.years = self.steps + len(year.steps), self.found + len(found), self.years + 1
         self.hits += sum(any(abs(day - step) <= NEAR for day in found) for step in year.steps)
 
@@ -202,7 +202,7 @@ def false_lines(years: int) -> list[str]:
 
 
 def rule_lines(years: int) -> list[str]:
-    """The alarms of other limits of z and size, over all deviations."""
+    """Rows of alarms with other limits of |z| and size, over all deviations."""
 
     def score(scenario: Scenario, z: float, size: float) -> Score:
         total = Score()
@@ -229,8 +229,8 @@ def all_changes(scenario: Scenario, deviation: float, years: int) -> list[tuple[
 
 @dataclass
 class Watched:
-    """What a watch raised that looks every `LOOK_EVERY` days: days until the alarm of the step, and false alarms,
-    before and after a rerun."""
+    """Alarms of a search that runs every `LOOK_EVERY` days: days from the step to its alarm, and false alarms before
+    and after a rerun."""
 
     delays: list[int]
     missed: int = 0
@@ -252,7 +252,7 @@ def looks(scenario: Scenario, deviation: float, years: int) -> list[tuple[Year, 
 
 
 def watch(scenario: Scenario, deviation: float, years: int, z: float = ALARM_Z) -> Watched:
-    """The rerun is the next day's value, which resembles the last as much as any other."""
+    """The rerun is the next day's value. It resembles the last value as any day's value does."""
     found = Watched([])
     for year, values, looked in looks(scenario, deviation, years):
         known, is_found = list[int](), False
@@ -273,7 +273,7 @@ def watch(scenario: Scenario, deviation: float, years: int, z: float = ALARM_Z) 
 
 
 def confirms(rerun: float, values: Sequence[float], change: Change) -> bool:
-    """As `dyno.bench.measure.result_series` decides: nearer to the level after the change than to the one before."""
+    """Whether the rerun is nearer to the level after the change than to the level before, as in `result_series`."""
     at = change.index
     before, after = (
         float(np.mean(np.log(level))) for level in (values[at - change.before : at], values[at : at + change.after])
@@ -303,7 +303,7 @@ def _delays(days: Sequence[int]) -> str:
 
 
 def limit_lines(years: int) -> list[str]:
-    """False alarms, and how long a step takes, with other limits of z, where results resemble each other."""
+    """False alarms, and days from a step to its alarm, with other limits of z, if results resemble each other."""
     rows = []
     for z in dict.fromkeys(z for z, _ in RULES):
         for deviation in (0.01, 0.02, 0.04):
@@ -373,11 +373,10 @@ def _days(days: Sequence[int] | None) -> str:
 
 
 METHOD = f"""Series of {DAYS} daily results with known steps, searched by the product's own code
-    (`dyno.bench.measure.change_points` and `result_series`). The deviation is that from result to result, normal unless
-    a row says otherwise; seed {SEED}, {{years}} years a row. A step counts as found if a change lies within {NEAR}
-    days. For comparison: a t-test of the last {LAST} values against the {BEFORE} before them (p < 0.001), a threshold
-    of 5 %
-    against the mean of the last ten, and Otava with its defaults."""
+    (`dyno.bench.measure.change_points` and `result_series`). The deviation is the standard deviation of the results,
+    normal unless a row says otherwise; seed {SEED}, {{years}} years a row. A step counts as found if a change lies
+    within {NEAR} days. For comparison: a t-test of the last {LAST} values against the {BEFORE} before them (p < 0.001),
+    a threshold of 5 % against the mean of the last ten, and Otava with its defaults."""
 
 
 def main(years: int = YEARS, watched: int = WATCHED_YEARS) -> None:
@@ -389,39 +388,38 @@ def main(years: int = YEARS, watched: int = WATCHED_YEARS) -> None:
         *found_lines(years),
         "## Found without a step",
         "",
-        *prose("Changes a year that are no step. A drift has no step, but the level at its end differs by 10 %."),
+        *prose("Changes a year that aren't steps. A drift has no step, but the level at its end differs by 10 %."),
         *false_lines(years),
         "## The limits of an alarm",
         "",
         *prose(
             f"""Alarms with other limits than Dyno's (|z| > {ALARM_Z:g} and more than {ALARM_RATIO:.0%}): the share of
-            steps with an alarm, and false alarms a year without a step, over the deviations
+            steps with an alarm, and false alarms in a year without a step, over the deviations
             {", ".join(f"{each:.0%}" for each in DEVIATIONS)}. A step as large as the limit is found half the time,
-            as its measured size lies on either side of it."""
+            because its measured size is on either side of the limit."""
         ),
         *rule_lines(years),
         "## Alarms as the days pass",
         "",
         *prose(
-            f"""The search runs every {LOOK_EVERY} days on the results so far, for {watched} years a row, and
-            each new alarm is confirmed by one more result. *Refused*: a true alarm whose rerun is nearer to the old
-            level."""
+            f"""The search runs every {LOOK_EVERY} days on the results so far, for {watched} years a row, and one more
+            result checks each new alarm. *Refused*: a true alarm whose rerun is nearer to the old level."""
         ),
         *watch_lines(watched),
         *prose(
-            f"""The same with other limits, where each result resembles the one before as in recorded runs
-            ({ALIKE:g}, [resampled.md](resampled.md)). These rates are those of one series: more series raise more."""
+            f"""The same with other limits, for results that resemble the one before as recorded runs do ({ALIKE:g},
+            [resampled.md](resampled.md)). These are the rates of one series: more series have more alarms."""
         ),
         *limit_lines(watched),
         "## The interval of a ratio",
         "",
-        *prose("The place of a change is chosen by the same values, which makes its interval a little too narrow."),
+        *prose("The same values choose the place of a change, which makes its interval a little too narrow."),
         *coverage_lines(years),
         "## The patterns of otava-test-data",
         "",
         *prose(
-            """All 17 patterns of `otava-test-data` 0.1.9 with the arguments of its own web page, 200 points, seed 42.
-            A pattern's outliers and changes of variance are no level changes."""
+            """All 17 patterns of `otava-test-data` 0.1.9 with the arguments of its own web page, 200 points, seed 42. A
+            pattern's outliers and changes of variance aren't level changes."""
         ),
         *pattern_lines(),
     ]

@@ -1,8 +1,8 @@
-"""How large the code is and how much of it one job crosses: `python -m benchmarks.house [CHECKOUT …]`, a column each.
+"""Size of the code, and of the part that one job crosses: `python -m benchmarks.house [CHECKOUT …]`, a column each.
 
-Files, lines and imports are counted in the source. A job's files are those whose functions run in any process, from
-POST to result, of a `matmul` on a Dyno that the checkout's own code serves. The control path leaves out the runners:
-it has the files that the API crosses for the POST, and those that the worker and its zygote cross. They are listed.
+Files, lines and imports are counted in the source. A job's files are those whose functions run in any process from POST
+to result. The job is a `matmul` on a Dyno of the checkout's own code. The control path leaves out the runners: it has
+the files that the API crosses for the POST, and those that the worker and its zygote cross. They are listed.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _circles(root: Path, files: list[Path]) -> int:
 
 
 def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
-    """Of other modules, outside functions."""
+    """The modules of `modules` that the file imports outside functions."""
     waiting: list[ast.AST] = [ast.parse(path.read_text())]
     while waiting:
         node = waiting.pop()
@@ -167,7 +167,7 @@ def _crossings(root: Path) -> list[Crossing]:
 
 
 def _enter(marker: Path, phase: str) -> None:
-    """Write the marker at once, since processes read it at any time."""
+    """Write the marker atomically, since processes read it at any time."""
     written = marker.with_suffix(".new")
     written.write_text(phase)
     written.replace(marker)
@@ -178,7 +178,7 @@ def _wait_idle(client: Client, within_s: float = 180) -> None:
     while not _is_idle(client):
         if time.monotonic() > end_s:
             raise TimeoutError(f"no device was idle within {within_s:g} s")
-        time.sleep(0.2)  # before it is up, Dyno can't hold a request until it is
+        time.sleep(0.2)  # Dyno can't hold a request while it starts
 
 
 def _is_idle(client: Client) -> bool:

@@ -83,7 +83,7 @@ class Cell(NamedTuple):
 
 @dataclass
 class Measured:
-    """`cells`: by operation and arm, one for each round. `client_share`: the largest use of a core in any cell."""
+    """`cells`: by operation and arm, one for each round. `client_share`: the generator's largest share of a core."""
 
     rounds: int
     seconds: float
@@ -101,7 +101,7 @@ class Measured:
 
 
 class Client:
-    """Of one service. Every method raises RuntimeError at a wrong response.
+    """A client of one service. Every method raises RuntimeError at a wrong response.
 
     `submits`: how many the service accepted. `known`: the body that a response must have, if it never changes.
     """
@@ -126,7 +126,7 @@ class Client:
                 raise RuntimeError(f"{self.arm}: wrong {operation}: {body[:1000].decode()}")
 
     def _is_right(self, operation: str, found: Any, result: Any) -> bool:
-        """Whether it is the done job, or its result. `_load` checks lists."""
+        """Whether `found` is the done job or its result. `_load` checks lists."""
         if self.arm == "bare route" or operation == "list":
             return True
         return bool(found == result if operation == "result" else found["status"].lower() in ("succeeded", "success"))

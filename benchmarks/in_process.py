@@ -1,4 +1,4 @@
-"""A workload built in this process as a runner builds it, for benchmarks that interleave with something else."""
+"""Build a workload in this process as a runner does, for benchmarks that interleave it with something else."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dyno.settings import Settings
 def compiled(
     name: str, params: dict[str, Any], tuned: dict[str, Any] | None = None, engine: Framework | None = None
 ) -> Built:
-    """The workload built, compiled and executed once, on every core of the device and pinned to them as a runner is.
+    """Build, compile and execute the workload once, on all cores of the device, pinned to them like a runner.
 
-    `tuned`: see BuildContext. `engine`: what to load and start, TensorFlow unless given.
+    `tuned`: see BuildContext. `engine`: the framework to load and start, by default TensorFlow.
     """
     device = discover("cpu", Settings())
     os.sched_setaffinity(0, device.cores)

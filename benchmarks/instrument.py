@@ -18,9 +18,9 @@ WORKLOADS: dict[str, Spec] = {
     "matmul, n = 512": {"workload": "matmul", "params": {"n": 512}},
     "mnist_cnn": {"workload": "mnist_cnn"},
 }
-METHOD = """The same spec in turns (AB, BA) by `dyno.bench.Bench` and as a job of a Dyno of its own, on all cores of
-    this machine, with a budget of {budget_s:g} s. *Ratio*: of the instrument's figure to the service's, the geometric
-    mean over the pairs with its 95 % interval. *Overlap*: pairs whose intervals share a value."""
+METHOD = """The same spec runs in turns (AB, BA) in `dyno.bench.Bench` and as a job of a separate Dyno, on all cores of
+    this machine, with a budget of {budget_s:g} s. *Ratio*: the instrument's figure divided by the service's, the
+    geometric mean over the pairs with its 95 % interval. *Overlap*: pairs whose intervals share a value."""
 
 
 def main(rounds: int = ROUNDS, budget_s: float = 5) -> None:

@@ -19,7 +19,7 @@ from dyno.client import Client, JobNotSucceeded, Refused
 from dyno.models.device import Device
 from dyno.models.result import Metric, Result
 
-MISSING = "dataset_missing"  # why a job failed whose data set isn't on this machine
+MISSING = "dataset_missing"  # the failure's reason if the data set isn't on this machine
 Around = Callable[[str], AbstractContextManager[None]]  # by the name of a job
 
 
@@ -74,10 +74,9 @@ class KeptJobs:
     def answers(
         self, specs: Mapping[str, Spec], device: str = "cpu", around: Around = lambda name: nullcontext()
     ) -> Iterator[tuple[str, Answer]]:
-        """In order: kept answers, the others from a Dyno that is started for the first of them.
+        """The answers in the order of `specs`. A Dyno starts for the first answer that isn't kept.
 
-        Each job runs inside `around` of its name.
-        A job that fails or is refused isn't kept: the next call tries it again.
+        Each job runs inside `around(name)`. A job that fails or is refused isn't kept: the next call tries it again.
         """
         with ExitStack() as stack:
             client: Client | None = None
@@ -106,7 +105,7 @@ def run_all(
     publish: Callable[[dict[str, Answer]], None],
     around: Around = lambda name: nullcontext(),
 ) -> None:
-    """Calls `publish` with the answers so far, also when Ctrl-C ends it."""
+    """Run all jobs, then call `publish` with the answers so far, also after Ctrl-C."""
     found: dict[str, Answer] = {}
     try:
         found.update(kept.answers(specs, around=around))

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 60.0
-LONGEST_S = 600.0  # of one load
+LONGEST_S = 600.0  # time limit of one load
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
 Check = Callable[[int, bytes], bool]  # whether this status and body are right
 
@@ -59,8 +59,8 @@ def request(method: str, path: str, body: bytes | None = None, **headers: str) -
 
 
 class Connection(asyncio.Protocol):
-    """Sends the next request when the response to the last one is complete, `every_s` seconds after the last at the
-    earliest, until `done` returns true. Lighter than asyncio's streams.
+    """Sends the next request when the response to the last one is complete, but at most one in `every_s` seconds, until
+    `done` returns true. It needs less CPU time than asyncio's streams.
 
     The time of a request begins when it is due, so it includes the wait for the response to the last one.
     """
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._unread += data
         head, end, body = self._unread.partition(b"\r\n\r\n")
         found = _LENGTH.search(head)
-        length = int(found[1]) if found else 0  # a response in chunks has a body longer than that
+        length = int(found[1]) if found else 0  # 0 refuses a chunked response
         if not end or len(body) < length:
             return
         now_s, status, self._unread = time.perf_counter(), int(head[9:12]), b""
@@ -121,7 +121,7 @@ def succeeds(status: int, body: bytes) -> bool:
 
 
 def after(seconds: float) -> Callable[[], bool]:
-    """Whether the time is over. The time begins with this call."""
+    """A function that returns whether `seconds` have passed since this call."""
     end_s = time.perf_counter() + seconds
     return lambda: time.perf_counter() >= end_s
 
@@ -134,7 +134,7 @@ async def send(
     connections: int = 1,
     per_s: float = 0,
 ) -> Load:
-    """Send requests until `done`, each connection one at least; `per_s` of all together, or as fast as it goes.
+    """Send requests until `done`, at least one on each connection: `per_s` a second in all, or unlimited if 0.
 
     Raises RuntimeError at a wrong response.
     """
@@ -152,7 +152,7 @@ async def send(
 
 @asynccontextmanager
 async def streams(port: int, count: int, heard: Callable[[bytes], None] = lambda event: None) -> AsyncIterator[None]:
-    """So many readers of all events, open while the block runs. `heard` gets each event of each of them."""
+    """`count` readers of all events, open while the block runs. `heard` gets each event of each reader."""
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         opening = [group.create_task(_open_stream(port)) for _ in range(count)]
     tasks = [asyncio.create_task(_read(*each.result(), heard)) for each in opening]

@@ -1,9 +1,9 @@
 """The FLOP/s that Dyno reports for matmul against a bare hand-written loop, interleaved two ways.
 
-Sample by sample in one process, which shows a difference in the timing itself: where the speed drifts by a tenth within
-seconds nothing else shows 1 %. And whole jobs over HTTP beside whole processes, which shows what a user gets.
+Samples of both alternate in one process, which shows a difference in the timing itself: if the speed drifts by a tenth
+within seconds, nothing else shows 1 %. Jobs over HTTP alternate with whole processes, which shows a user's figures.
 
-`python -m benchmarks.matmul bare|side_by_side` is such a process: prints FLOP/s, or Dyno's to the bare loop's.
+`python -m benchmarks.matmul bare|side_by_side` is such a process. It prints FLOP/s, or Dyno's over the bare loop's.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ def main(processes: int = PROCESSES, pairs: int = PAIRS) -> None:
     with own_dyno() as client:
         ways = {"Dyno": lambda: _reported(client), "bare loop": lambda: float(printed("matmul", "bare"))}
         found = in_turns(ways, pairs)
-    of_jobs = f"""`matmul` at n = {N}, float32, {REPEATS} products a chain: the throughput Dyno answers, one process a
-        job, against a bare TensorFlow loop in a process of its own; {pairs} pairs in the order ABBA. GFLOP/s:"""
-    of_samples = f"""The same two loops in one process, a bare sample after each of Dyno's (its own sampling code), at
-        least {SAMPLES} samples each, {processes} fresh processes, ratio of the medians:"""
+    of_jobs = f"""`matmul` at n = {N}, float32, {REPEATS} products a chain: the throughput that Dyno reports, one
+        process a job, against a bare TensorFlow loop in a separate process; {pairs} pairs in the order ABBA.
+        GFLOP/s:"""
+    of_samples = f"""The same two loops in one process: after each sample of Dyno's sampling code, one of the bare loop.
+        At least {SAMPLES} samples each, {processes} fresh processes, ratio of the medians:"""
     lines = [
         *prose(of_jobs),
         *(f"- {way}: {spread(values, 1e-9)}" for way, values in found.items()),
@@ -92,7 +93,7 @@ def side_by_side() -> float:
 
 
 def bare_loop() -> Callable[[int], float]:
-    """What a careful person would write by hand: executes so many chains, returns seconds per chain."""
+    """A loop as a careful person writes it by hand: executes `count` chains, returns seconds per chain."""
     import numpy as np
     import tensorflow as tf
 

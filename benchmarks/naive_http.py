@@ -72,7 +72,7 @@ def celery(redis_url: str) -> FastAPI:
 
 
 def bare_redis(redis_url: str) -> FastAPI:
-    """The least that stores a job: a list of bodies, and a record of each. Nothing is validated but the JSON."""
+    """The minimum that stores a job: a list of bodies, and a record of each. Only the JSON is validated."""
     api, client = FastAPI(), redis.asyncio.from_url(redis_url)
 
     @api.post("/v1/jobs")
@@ -103,7 +103,7 @@ def bare_redis(redis_url: str) -> FastAPI:
 
 
 def bare_route(redis_url: str) -> FastAPI:
-    """What HTTP and FastAPI cost: one constant for every request."""
+    """The cost of HTTP and FastAPI: one constant for every request."""
     api = FastAPI()
 
     @api.post("/v1/jobs", status_code=202)

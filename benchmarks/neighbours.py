@@ -1,8 +1,8 @@
 """Does load on the package's other cores move a figure? Work on one core, alone and beside a neighbour, in turns.
 
 Windows are short and alternate, since a machine's speed drifts. Then jobs of two workers of one Dyno, a core each.
-`python -m benchmarks.neighbours WORK CORE` is the process of one work: it prints the executions per second of a window
-for each line with its seconds, or never stops without lines.
+`python -m benchmarks.neighbours WORK CORE` is the process of one work. Each line of stdin is the length of a window in
+seconds, and it prints the executions per second. Without lines it works until it is killed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from dyno.models.job import Job
 
 ROUNDS, JOB_ROUNDS = 30, 20
 WINDOW_S, SETTLING_S = 0.4, 0.1
-ADDED = 33_500_000  # float32: three arrays of 134 MB, 402 MB an addition
+ADDED = 33_500_000  # float32 values: three arrays of 134 MB, so 402 MB an addition
 MEASURE: dict[str, int] = {"processes": 1, "min_s": 2, "max_s": 4}
 JOB: Spec = {"workload": "matmul", "params": {"n": 1024}, "measure": {**MEASURE}}
 LONG: Spec = {"workload": "matmul", "params": {"n": 1024}, "measure": {"processes": 1, "min_s": 60, "max_s": 60}}
 ALONE, BESIDE = "alone", "beside"
 METHOD = """Work on one core, in windows of {window} s: alone, and beside a process on another core of the package. The
-    windows alternate in the order ABC, CBA. *Speed*: executions a second beside the neighbour to those alone, the
-    geometric mean of the rounds' ratios with its 95 % interval (Student's t on logarithms). The last row is of jobs of
-    two workers of one Dyno, a core each: a job's throughput while the other worker runs one, and how many of those had
+    windows alternate in the order ABC, CBA. *Speed*: executions a second beside the neighbour divided by those alone,
+    the geometric mean of the rounds' ratios with its 95 % interval (Student's t on logarithms). The last row has jobs
+    on one of two workers, with a core each: a job's throughput while the other worker runs a job, and how many jobs had
     NOISY_NEIGHBOUR. An interval that holds 1 shows no effect; its width says how small an effect it could show."""
 HEAD = ("work", "beside", "rounds", "speed", "NOISY_NEIGHBOUR")
 

@@ -1,6 +1,6 @@
-"""Statistics of benchmarks: ratios of interleaved pairs, shares and percentiles; and processes of a benchmark's own.
+"""Statistics of benchmarks (ratios of interleaved pairs, shares, percentiles), and processes of a benchmark's own.
 
-A machine whose speed drifts allows only interleaved comparisons.
+If a machine's speed drifts, only interleaved comparisons are valid.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, 
 
 
 def printed(name: str, *arguments: float | str) -> str:
-    """The last line that a benchmark's own script prints, in a process of its own."""
+    """Run a benchmark's script in a process of its own. Returns the last line that it prints."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent)
     return done.stdout.splitlines()[-1]
@@ -75,6 +75,6 @@ def holds(interval: Interval, truth: float) -> bool:
 
 
 def share(hits: int, trials: int) -> str:
-    """With Wilson's 95 % interval."""
+    """The share as text, with Wilson's 95 % interval."""
     interval = wilson_interval(hits, trials)
     return f"{interval.value:.1%} [{interval.low:.1%} to {interval.high:.1%}]"

@@ -1,6 +1,6 @@
 """Plain Keras beside each training workload: the article's model written by hand, its data, and the time of `fit`.
 
-Images are float32 of 0 to 1 with one-hot labels. Windows are cut beforehand: `fit` is spared that.
+Images are float32 from 0 to 1 with one-hot labels. Windows are cut before `fit` is timed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dyno.settings import Settings
 
 layers = keras.layers
 Layers = Sequence[Any]
-_CHARACTERS = 100  # of a window of text
+_CHARACTERS = 100  # in a window of text
 _WARMUP, _AHEAD = 50, 24  # hours
 _ADAM: dict[str, Any] = {"optimizer": "adam", "metrics": ["accuracy"]}
 
@@ -42,14 +42,14 @@ class Data:
 
 @dataclass(frozen=True)
 class Plain:
-    """`make(jit_compile)`: compiled, with fresh weights. `load(samples)`: so many of the training set."""
+    """`make(jit_compile)`: a compiled model with fresh weights. `load(samples)`: that number of training samples."""
 
     make: Callable[[bool], Any]
     load: Callable[[int], Data]
 
 
 def epochs_s(model: Any, data: Data, batch_size: int, epochs: int = 1) -> list[float]:
-    """Of one call of `fit`, shuffled by its default. The very first epoch of a model includes compiling it."""
+    """The epochs of one call of `fit`, which shuffles by default. A model's first epoch includes compiling it."""
     begin_s, end_s = list[float](), list[float]()
     clock = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: begin_s.append(time.perf_counter()),
@@ -141,7 +141,7 @@ def _weather_gru(window: int) -> Plain:
         return keras.ops.mean(keras.ops.square(true[:, _WARMUP:] - predicted[:, _WARMUP:]))
 
     def load(samples: int) -> Data:
-        """Of the training hours, in units of their range; the first station's three signals a day later."""
+        """Windows of the training hours, in units of their range. Targets: the first station's signals a day later."""
         data = weather.load(Settings())
         known = data.values[: data.origin.train_samples]
         scaled = (known - known.min(axis=0)) / np.ptp(known, axis=0)

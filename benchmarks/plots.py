@@ -22,7 +22,7 @@ class Panel(NamedTuple):
 
 
 def plot(name: str, panels: Sequence[Panel], folder: Path = RESULTS) -> list[str]:
-    """Write <name>.svg with the panels side by side. Returns the lines of a page that show it."""
+    """Write <name>.svg with the panels side by side. Returns the page's lines that show the picture."""
     import matplotlib
     from matplotlib.figure import Figure
 

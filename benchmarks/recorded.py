@@ -1,6 +1,6 @@
-"""Runs of this machine, forked and spawned in turns, each the only run of a job, and kept beside the results.
+"""Record runs of this machine, forked and spawned in turns. Each is the only run of its job.
 
-Each is kept when it is done: the next call goes on there.
+Runs are kept beside the results when they are done, and the next call continues after them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Run:
 
 
 def medians(runs: Sequence[Run], start: Start) -> list[float]:
-    """Of those runs that were started this way, in the order in which they ran."""
+    """The medians of runs that were started this way, in the order in which they ran."""
     return [run.median_s for run in runs if run.start == start]
 
 
@@ -59,7 +59,7 @@ def in_turns(runs: int) -> list[Start]:
 
 
 def windows(times: Array, length: int) -> Array:
-    """Every stretch of so many neighbouring runs; they overlap."""
+    """Every stretch of `length` neighbouring runs; stretches overlap."""
     return np.lib.stride_tricks.sliding_window_view(times, length)
 
 
@@ -70,13 +70,13 @@ def lag_one(times: Array) -> float:
 
 
 def kept(name: str, folder: Path = FOLDER) -> list[Run]:
-    """The kept runs of this name, from any machine; none where nothing is kept."""
+    """The kept runs of this name, from any machine; an empty list without a file."""
     path = folder / f"{name}.json"
     return [Run(**each) for each in json.loads(path.read_text())["runs"]] if path.exists() else []
 
 
 def recorded(name: str, runs: int = RUNS, folder: Path = FOLDER) -> list[Run]:
-    """The kept runs of this name on this machine; makes those that are missing of each start."""
+    """The kept runs of this name on this machine; makes the missing runs of each start."""
     body, files, turns = spec(name), Files(folder), in_turns(runs)
     found = [Run(**each) for each in (files.get(name, body) or {"runs": []})["runs"]]
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def recorded(name: str, runs: int = RUNS, folder: Path = FOLDER) -> list[Run]:
 
 
 def spec(name: str) -> Spec:
-    """Labelled with this hardware, as runs of another machine don't count."""
+    """The spec with this hardware as a label, because runs of other machines don't count."""
     workload, params = PARAMS[name]
     labels: Spec = {"hardware_id": hardware_id(discover("cpu", Settings()))}
     return {"workload": workload, "params": params, "device": "cpu", "measure": MEASURE, "labels": dict(labels)}

@@ -1,6 +1,6 @@
 """Does `repeat` hold the next result? Jobs of four workloads in turns, spread over hours.
 
-Each is other work between the others' jobs. Writes repeat.md. Finished jobs are kept in build/ and not run again.
+Between two jobs of a workload, others run. Writes repeat.md. Finished jobs are kept in build/ and not run again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from dyno.formatting import format_quantity
 from dyno.models.result import Metric, Peak, Peer, Repeat, Result
 
 STATE = Path("build") / "repeat"
-JOBS, OVER_S = 10, 2 * 3600.0  # of each case, from the first to the last of all
+JOBS, OVER_S = 10, 2 * 3600.0  # jobs of each case; seconds from the first to the last job of all
 WORKLOADS = ("matmul", "mnist_cnn", "cifar10_cnn", "fashion_mnist_cnn")
 DEFAULT = "default"
-# By the words of the page. The default has no target: five runs.
+# Settings by their name on the page. The default has no target.
 WAYS: dict[str, dict[str, JsonValue]] = {
     DEFAULT: {},
     "target 2 %": {"processes": {"min": 5, "max": 10}, "target_rel_ci": 0.02},
@@ -99,7 +99,7 @@ def steps(results: Sequence[Result]) -> list[Step]:
 
 
 def predicted(results: Sequence[Result]) -> list[Result]:
-    """With `repeat` of the headline metric anew, from the results before: each call of `main` has a Dyno of its own."""
+    """The results, with `repeat` computed anew from those before: each call of `main` has a Dyno of its own."""
     found, peers = list[Result](), list[Peer]()
     for result in results:
         if (metric := headline_metric(result)) is None or not metric.value:
@@ -115,7 +115,7 @@ RECORDED = RESULTS / "recorded" / "repeat.json"
 
 
 def replayed(path: Path = RECORDED) -> dict[str, list[bool | None]]:
-    """Whether the prediction of each recorded job holds the next one as measured, by case; None if not known yet.
+    """By case: whether the prediction of each recorded job holds the next value as measured; None if not known yet.
 
     The file has values and clocks as they were printed, with three digits of the clock. The scatter of the runs follows
     from the intervals that were printed beside them.
@@ -140,7 +140,7 @@ _MATMUL_PEAK = 2 * 64 * 4.5e9  # FLOP/s: two cores, 64 FLOP per cycle, at the cl
 
 
 def _result(case: str, own: Peer) -> Result:
-    """A result with this figure; that of `matmul` is a rate, the others are times."""
+    """A result with this figure: a rate for `matmul`, else a time."""
     is_rate = case.startswith("matmul")
     metric = Metric(
         **{"name": _METRIC, "unit": "FLOP/s" if is_rate else "s", "better": "higher" if is_rate else "lower"},
@@ -153,7 +153,7 @@ def _result(case: str, own: Peer) -> Result:
 
 
 def replay_rows(found: Mapping[str, Sequence[bool | None]]) -> list[list[object]]:
-    """A row for each case, for those of `matmul`, and for all."""
+    """A row for each case, one for all cases of `matmul`, and one for all cases."""
     groups = {f"`{case}`": held for case, held in found.items()}
     groups["all of `matmul`"] = [held for case, of in found.items() if case.startswith("matmul") for held in of]
     groups["all"] = [held for of in found.values() for held in of]
@@ -162,11 +162,11 @@ def replay_rows(found: Mapping[str, Sequence[bool | None]]) -> list[list[object]
 
 
 def lines(taken: Taken) -> list[str]:
-    text = f"""The same jobs again and again, in turns with those of the other cases, spread over hours. *Held*: results
-        whose `repeat` holds the value of the next one of the case as it was measured; {AIM:.0%} is the aim. Results
-        whose next one isn't known yet are left out. *Own interval*: `low` to `high` holds it, which describes one
-        stretch of time only. *Between jobs*: the standard deviation of the jobs' values, as measured and at one clock,
-        by the last result's elasticity. A share's interval is Wilson's, 95 %."""
+    text = f"""The jobs of all cases run again and again, in turns, spread over hours. *Held*: results whose `repeat`
+        holds the next value of the case as it was measured. Aim: {AIM:.0%}. Results without a prediction are left out.
+        *Own interval*: results with the next value between `low` and `high`, which describe one stretch of time only.
+        *Between jobs*: the standard deviation of the jobs' values, as measured, and adjusted to one clock by the last
+        result's elasticity. Intervals of shares are Wilson's, 95 %."""
     head = ("case", "jobs", "clock", "between jobs", "at one clock", "elasticity", "half-width")
     return [
         *prose(text),

@@ -38,7 +38,7 @@ def requested(known: Iterable[str], default: Sequence[str] = ()) -> list[str]:
 
 
 def machine() -> str:
-    """Its processor, cores and memory."""
+    """This machine's processor, cores and memory."""
     device = discover("cpu", Settings())
     return f"{device.called}, {device.memory_bytes / 2**30:.0f} GiB"
 

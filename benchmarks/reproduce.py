@@ -1,4 +1,4 @@
-"""`python -m benchmarks.reproduce [NAME …]`: the reference articles' experiments, hours in all; resumes.
+"""`python -m benchmarks.reproduce [NAME …]` runs the reference articles' experiments. It takes hours, and resumes.
 
 The answers are kept beside the page, so that it can be written from them again. The page shows answers of other
 machines until this one has its own.
@@ -38,15 +38,16 @@ def of_this_machine(result: Result) -> bool:
 
 def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) -> list[str]:
     """A table for each article."""
-    text = """The articles' figures are of 2018-19 and of machines lent by Colab; they are history and no pass mark.
-        Ours were taken through Dyno's own API, with its defaults (Keras' for what an article leaves open), on the day
-        that stands in the row. A time is the median of samples on full batches, warmed up, the first epoch apart; an
-        article's is what Keras printed. In brackets after a reference predictor: how far the trained model's figure
-        lies from it; `better_than`: by how much its errors are lower, over all signals or characters. Last in each
-        cell the verdict on the times, with their warnings: a time with NOISY_NEIGHBOUR or NO_STEADY_STATE is not to be
-        compared. Verdicts and warnings are those of the version that ran: NOISY (an interval wider than 1 %) is gone,
-        and POW2_ONLY and BATCH_SMALL appear at submit only. An accuracy over several seeds has Student's interval over
-        them, others have Wilson's over the test set."""
+    text = """The articles' figures are from 2018-19 and from Colab's machines; they are history, not a standard to
+        reach. Ours were measured through Dyno's own API on the day in the row, with Dyno's defaults, or with Keras'
+        defaults if an article leaves a setting open. Our times are medians of samples on full batches after warm-up,
+        with the first epoch apart; an article's times are those that Keras printed. The brackets after a reference
+        predictor say how far the trained model's figure is from it; `better_than`: by how much the model's errors are
+        lower, over all signals or characters. Each cell ends with the verdict on the times and their warnings: don't
+        compare a time with NOISY_NEIGHBOUR or NO_STEADY_STATE. Verdicts and warnings are those of the version that ran:
+        NOISY (an interval wider than 1 %) no longer exists, and POW2_ONLY and BATCH_SMALL appear at submit only. An
+        accuracy over several seeds has Student's interval over the seeds, other accuracies have Wilson's over the test
+        set."""
     page, head = prose(text), ("experiment", "the article", "here", "data (train + test)", "reduced")
     for article in dict.fromkeys(experiment.article for experiment in experiments.values()):
         rows = [_row(each, found[name]) for name, each in experiments.items() if each.article == article]

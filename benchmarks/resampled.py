@@ -1,4 +1,4 @@
-"""How often does a comparison err? Results made again and again of runs that this machine really made."""
+"""How often does a comparison err? It compares results that are drawn from recorded runs of this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDERS = (*("A" * count + "B" * count for count in COUNTS), *("ABBA" * (pairs //
 REAL_ORDERS = (FIVE, *ORDERS[len(COUNTS) :])
 AIM_FALSE, AIM_POWER = 0.065, 0.9
 
-Draw = Callable[[int], Array]  # so many runs
+Draw = Callable[[int], Array]  # draws that number of runs
 Pair = tuple[Array, Array]  # times of the first result's runs, and of the second's
 Estimator = Callable[[Sequence[float], Sequence[float]], RatioEstimate]
 
@@ -38,18 +38,18 @@ def in_turns(order: str) -> bool:
 
 
 def estimator(order: str) -> Estimator:
-    """Dyno's own for runs in that order: jobs one after the other, or one job of two specs in turns."""
+    """Dyno's own estimator for runs in this order: jobs one after the other, or one job of two specs in turns."""
     return paired_ratio if in_turns(order) else ratio_of_means
 
 
 def ratio(pair: Pair, order: str) -> RatioEstimate:
-    """Of the first result's times to the second's, so that above 1 the second is better."""
+    """The first result's times divided by the second's: above 1, the second is better."""
     first, second = pair
     return estimator(order)(first.tolist(), second.tolist())
 
 
 def verdicts(pairs: Iterable[Pair], order: str) -> Counter[Comparative]:
-    """Of the second results against the first, by the rule of every comparison."""
+    """Verdicts on the second results against the first, by the rule of all comparisons."""
     return Counter(comparative_verdict(ratio(pair, order).interval, MARGIN) for pair in pairs)
 
 
@@ -58,23 +58,23 @@ def called_different(said: Counter[Comparative]) -> int:
 
 
 def without_return(times: Array, rng: Generator) -> Draw:
-    """Draws from recorded runs, each of them once at most."""
+    """Draws recorded runs without replacement."""
     return lambda count: rng.permutation(times)[:count]
 
 
 def alike(draw: Draw, order: str, trials: int) -> Iterator[Pair]:
-    """Two results, their runs independent of each other: what differs between them is chance alone."""
+    """Pairs of results whose runs are independent: they differ by chance alone."""
     return (_apart(draw(len(order)), order) for _ in range(trials))
 
 
 def slowed(residuals: Draw, scatter: float, order: str, trials: int) -> Iterator[Pair]:
-    """The same around 1, made to scatter by `scatter`, the second result's runs slower by SLOWDOWN."""
+    """Pairs of results around 1 that scatter by `scatter`; the second result's runs are slower by SLOWDOWN."""
     for first, second in alike(residuals, order, trials):
         yield 1 + scatter * first, (1 + SLOWDOWN) * (1 + scatter * second)
 
 
 def as_recorded(times: Array, order: str) -> Iterator[Pair]:
-    """Every stretch of neighbouring runs, in the order in which they ran: what differs is this machine's time."""
+    """Every stretch of neighbouring runs, in the order in which they ran: they differ as this machine drifts."""
     return (_apart(stretch, order) for stretch in windows(times, len(order)))
 
 
@@ -98,21 +98,21 @@ def lines(times: Mapping[str, Array], trials: int) -> list[str]:
     rng = np.random.default_rng(SEED)
     few = {name: times[name] for name in PERMUTED if name in times}
     count = max(len(each) for each in times.values())
-    text = f"""Comparisons of results made of the forked runs recorded on this machine (`recorded/`), by the rule of
-        every comparison ([method](../method.md)): of jobs *one after the other*, or of specs *in turns* (ABBA), with an
-        equivalence margin of {MARGIN:.0%}. **All of it is conditional on {count} runs of one session of each
-        workload**: intervals of shares (Wilson's, 95 %) tell how well {trials:,} drawings (seed {SEED}) are known, not
-        what another hour or machine would show. With 15 each, every drawing splits the very same runs."""
+    text = f"""These results are drawn from the forked runs that were recorded on this machine (`recorded/`), and
+        compared by the rule of all comparisons ([method](../method.md)): jobs *one after the other*, or specs *in
+        turns* (ABBA), with an equivalence margin of {MARGIN:.0%}. **All figures depend on {count} runs of one session
+        of each workload**: the intervals of shares (Wilson's, 95 %) allow for the chance of {trials:,} draws (seed
+        {SEED}), not for another hour or machine. With 15 runs each, every draw splits the same runs."""
     return [*prose(text), *_as_recorded(times), *_false_alarms(few, rng, trials), *_power(few, rng, trials)]
 
 
 def _as_recorded(times: Mapping[str, Array]) -> list[str]:
-    text = """Both results are of the same work (A/A), and their runs are neighbours: every stretch of the recorded
-        order, which overlap, so that a count has no interval. *Lag 1*: how much a run resembles the one before;
-        independent runs have 0 ± 0.36 (95 %). Where it lies above, jobs one after the other are called different far
-        more often than their confidence says; runs in turns share their stretch of time with what they are compared
-        with. Spawned runs ran between these, so that the two of a pair lie up to three places apart here; a job's lie
-        side by side."""
+    text = """Both results are of the same work (A/A), and their runs are neighbours in the recorded order. All
+        stretches count; they overlap, so a count has no interval. *Lag 1*: how much a run resembles the one before;
+        independent runs have 0 ± 0.36 (95 %). Above that, jobs one after the other are called different far more often
+        than their confidence allows; runs in turns share their stretch of time with the runs that they are compared
+        with. Spawned runs ran between these, so the two runs of a pair are up to three places apart here; in a job they
+        are adjacent."""
     rows = []
     for name, each in times.items():
         said = [verdicts(as_recorded(each, order), order) for order in REAL_ORDERS]
@@ -123,8 +123,8 @@ def _as_recorded(times: Mapping[str, Array]) -> list[str]:
 
 
 def _false_alarms(times: Mapping[str, Array], rng: Generator, trials: int) -> list[str]:
-    text = f"""The same question of the same runs in a random order, which makes them **independent**: what is left is
-        the error of the rule itself. Aim: called different in at most {AIM_FALSE:.1%}."""
+    text = f"""The same runs in a random order, which makes them **independent**: only the error of the rule itself is
+        left. Aim: at most {AIM_FALSE:.1%} called different."""
     rows = []
     for (name, each), order in product(times.items(), ORDERS):
         said = verdicts(alike(without_return(each, rng), order, trials), order)
@@ -137,10 +137,10 @@ def _false_alarms(times: Mapping[str, Array], rng: Generator, trials: int) -> li
 
 
 def _power(times: Mapping[str, Array], rng: Generator, trials: int) -> list[str]:
-    text = f"""The second result's runs are {SLOWDOWN:.0%} slower. The recorded runs, in a random order, are stretched
-        around their mean to the scatter of the column, beside them fresh normal ones: the share of trials that said
-        SLOWER. Aim: {AIM_POWER:.0%} at 2 %, five after five. In turns the scatter is that of independent runs too: what
-        pairs gain where the machine drifts is not in these rows."""
+    text = f"""The second result's runs are {SLOWDOWN:.0%} slower. The recorded runs, in a random order, are scaled
+        around their mean to the scatter of the column; *normal* are simulated runs. A cell is the share of trials that
+        said SLOWER. Aim: {AIM_POWER:.0%} at 2 %, five after five. Runs in turns are independent here, too, so these
+        rows don't show what pairs gain if the machine drifts."""
     sources: dict[str, Draw] = {f"`{name}`": without_return(standardised(of), rng) for name, of in times.items()}
     sources["normal"] = rng.standard_normal
     rows = []

@@ -11,7 +11,7 @@ from dyno.models.result import Metric, Result, Training
 
 
 def figure(metric: Metric) -> str:
-    """The value, its 95 % interval over the runs, how many runs and samples it rests on."""
+    """The value, its 95 % interval over the runs, and the numbers of runs and samples."""
     value = format_quantity(metric.value, metric.unit)
     if metric.runs == 1 or metric.low is None or metric.high is None:
         return f"{value} ({metric.samples} samples of one run)" if metric.samples > 1 else value
@@ -36,7 +36,7 @@ def quality(training: Training | None) -> str:
 
 
 def _baseline(training: Training, name: str, value: float) -> str:
-    """With the relative difference of the trained figure that its name ends with."""
+    """A reference predictor's figure, and the relative difference of the trained model's figure from it."""
     ours = next((found for figure, found in training.test.items() if name.endswith(f"_{figure}")), None)
     return f"{name} {value:.4g}" if ours is None or value == 0 else f"{name} {value:.4g} ({ours / value - 1:+.1%})"
 
@@ -51,7 +51,7 @@ def epochs(training: Training) -> str:
 
 
 def callbacks(training: Training) -> str:
-    """How often each acted."""
+    """How often each callback acted."""
     counts = Counter(event.callback for event in training.callbacks)
     return "callbacks: " + ", ".join(f"{name} {count} x" for name, count in counts.items()) if counts else ""
 
@@ -88,7 +88,7 @@ def framework(result: Result) -> str:
 
 
 def detail(value: Any) -> str:
-    """A forecast's errors beside those of the last value, margins with their intervals, all else as it is."""
+    """A forecast's errors beside those of the last value, margins with their intervals, other values unchanged."""
     if isinstance(value, dict) and all(isinstance(each, dict) and "by" in each for each in value.values()):
         return ", ".join(f"{name} by {_margin(each)}" for name, each in value.items())
     if not isinstance(value, list):
@@ -107,6 +107,6 @@ def _margin(margin: dict[str, Any]) -> str:
 
 
 def verdict(result: Result) -> str:
-    """With the codes of its warnings."""
+    """The verdict, with the codes of the warnings."""
     codes = ", ".join(dict.fromkeys(each.code for each in result.warnings))
     return f"{result.verdict} ({codes})" if codes else str(result.verdict)

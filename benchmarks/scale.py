@@ -42,7 +42,7 @@ from dyno.store.redis import Keys, sync_client
 
 QUEUED, FINISHED = (10, 100, 1000, 10_000, 100_000), (1000, 10_000, 100_000, 1_000_000)
 ROUNDS, EACH, BATCH, CONNECTIONS = 10, 10, 1000, 16
-ROOM, QUEUED_BYTES = 0.6, 4000  # of the free memory: what all Redis servers may use
+ROOM, QUEUED_BYTES = 0.6, 4000  # Redis' share of the free memory; assumed size of a queued job
 EXAMPLE = RECORDED / "reproduction" / "matmul.json"
 JOB = b'{"workload":"matmul","params":{"n":64},"device":"cpu","labels":{"commit":"%032x"}}'
 FITTING = JOB.replace(b"64", b"65")
@@ -62,22 +62,22 @@ ONLY_FITTING = ClaimFilter("small", lambda spec: spec.params["n"] == 65)
 LISTS, POLLS_PER_S, STRETCH_S, STRETCHES = 4, 100, 3.0, 4
 READERS, SUBMITS_PER_S, READ_S = 1000, 4, 12.0
 METHOD = """Median and p99 of {n} requests on one connection, or of claims by a worker, in milliseconds; in brackets the
-    median divided by that of the smallest size. Each size has a Redis and an API of its own. In {rounds} rounds, the
-    sizes take turns with each operation, every other round in reverse order. Submitted jobs are canceled and deleted
-    again, claimed jobs handed back, so the sizes stay. Queued jobs came over HTTP; one more, the last, is the only one
-    that a small device takes. Finished jobs are copies of one that was submitted, claimed and finished:
-    `benchmarks/copies.lua` repeats the commands that write its keys and its entries in the indexes, with new ids. Redis
-    writes no file."""
-MEMORY = """`keys`: MEMORY USAGE of all keys of one job. `all`: growth of Redis' memory in the largest size, by job; it
-    includes indexes, also that of a label which no other job has. The finished job is a `matmul` with a result and
-    samples of five runs."""
-OTHERS = """{polls} polls a second on {lists} connections, alone and beside {lists} connections that request the list by
-    a label that no job has again and again; {n} stretches of {seconds:g} s each, in turns."""
+    median divided by the smallest size's median. Each size has a Redis and an API of its own. In {rounds} rounds, the
+    sizes take turns with each operation, every other round in reverse order. Submitted jobs are canceled and deleted,
+    and claimed jobs are handed back, so the sizes don't change. Queued jobs came over HTTP; one additional job, the
+    last, is the only job that fits a small device. Finished jobs are copies of one that was submitted, claimed and
+    finished: `benchmarks/copies.lua` repeats the commands that write its keys and its entries in the indexes, with new
+    ids. Redis writes no file."""
+MEMORY = """`keys`: MEMORY USAGE of all keys of one job. `all`: growth of Redis' memory per job in the largest size. It
+    includes the indexes, among them one of a label that no other job has. The finished job is a `matmul` with a result
+    and samples of five runs."""
+OTHERS = """{polls} polls a second on {lists} connections, alone and beside {lists} connections that repeat the request
+    for the list by a label that no job has; {n} stretches of {seconds:g} s each, in turns."""
 
 
 @dataclass
 class Size:
-    """A Redis and an API with so many jobs. `seen_ms`: by operation."""
+    """A Redis and an API with these numbers of jobs. `seen_ms`: by operation."""
 
     queued: int
     finished: int
@@ -145,14 +145,14 @@ class Size:
             sent += 1
             return loadgen.request("POST", "/v1/jobs", JOB % sent)
 
-        connections = CONNECTIONS if self.queued > CONNECTIONS**2 else 1  # each sends one at least
+        connections = CONNECTIONS if self.queued > CONNECTIONS**2 else 1  # each sends at least one job
         uvloop.run(loadgen.send(self.service.port, ask, done=lambda: sent >= self.queued, connections=connections))
         self.all_bytes["queued"] = (self.used_bytes() - filled) / self.queued
         self.request("POST", "/v1/jobs", FITTING % 0)
         self.check()
 
     def check(self) -> None:
-        """Raises RuntimeError unless the store has so many jobs."""
+        """Raises RuntimeError unless the store has the expected numbers of jobs."""
         stored = [self.redis.zcard(KEYS.jobs_with_status(status)) for status in ("queued", "succeeded")]
         if stored != [self.queued + 1, self.finished]:
             raise RuntimeError(f"{stored} queued and finished jobs instead of {self.queued} + 1 and {self.finished}")
@@ -215,7 +215,7 @@ def _open(stack: ExitStack, folder: Path, queued: int, finished: int) -> Size:
 
 
 def _samples() -> list[RunSamples]:
-    """Of five recorded runs."""
+    """The samples of five recorded runs."""
     runs = json.loads((RECORDED / "matmul-512.json").read_text())["runs"][:5]
     found = []
     for number, times in enumerate(run["samples_s"] for run in runs):
@@ -276,7 +276,7 @@ def others(size: Size) -> dict[str, Any]:
 
 
 async def fan_out(service: loadgen.Service, readers: int, for_s: float = READ_S) -> dict[str, Any]:
-    """From the submit of a job to a reader's event, and the memory that the API took for the readers."""
+    """The time from a job's submit to a reader's event, and the memory that the API took for the readers."""
     sent, heard = dict[bytes, float](), list[tuple[bytes, float]]()
 
     def note(event: bytes) -> None:
@@ -331,9 +331,9 @@ def lines(found: Any) -> list[str]:
         *("## Memory of a job, bytes", "", *prose(MEMORY), *table(("", "keys", "all"), memory)),
         *("## Readers of events", ""),
         *prose(
-            f"""{read["readers"]:,} readers of all events, {SUBMITS_PER_S} submits a second: from the submit to a
-            reader's event p50 {read["p50_ms"]:.1f} ms, p99 {read["p99_ms"]:.1f} ms, n = {read["n"]:,}; {read["missed"]}
-            were missed. The API took {read["bytes"] / 2**20:.0f} MiB for them."""
+            f"""{read["readers"]:,} readers of all events, {SUBMITS_PER_S} submits a second: the event of a submit
+            reaches a reader after p50 {read["p50_ms"]:.1f} ms, p99 {read["p99_ms"]:.1f} ms, n = {read["n"]:,};
+            {read["missed"]} events were missed. The API took {read["bytes"] / 2**20:.0f} MiB for the readers."""
         ),
     ]
 

@@ -1,6 +1,6 @@
-"""Do forked runners scatter like spawned ones? Both in turns, on several workloads: their medians, and how far apart.
+"""Do forked runners scatter like spawned ones? Both run in turns on several workloads: their medians and their scatter.
 
-A forked runner shares the layout of its address space with its siblings, so that it might hide what spawned ones show.
+Forked runners share the layout of their address space, so they might hide scatter that spawned runners show.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from dyno.bench.measure.statistics import CONFIDENCE, Interval, median
 
 
 def neighbours_ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Of standard deviations taken from differences between one run and the next, which a slow drift hardly moves.
+    """Ratio of standard deviations from the differences between successive runs, which a slow drift hardly changes.
 
-    Von Neumann (1941): half the mean square of successive differences. Its variance is 3/2 of the usual one's, so its
-    degrees of freedom count for two thirds in the interval of the F distribution, which is exact for normal runs.
+    Von Neumann (1941): half the mean square of successive differences. This estimate's variance is 3/2 of the usual
+    one's, so two thirds of its degrees of freedom count in the interval of the F distribution, which is exact for
+    normal runs.
     """
     over, under = (math.sqrt(fmean((b - a) ** 2 for a, b in pairwise(values)) / 2) for values in (first, second))
     degrees, other_degrees = 2 / 3 * (len(first) - 1), 2 / 3 * (len(second) - 1)
@@ -43,11 +44,11 @@ def main(names: Iterable[str] = tuple(PARAMS), runs: int = RUNS, folder: Path = 
 
 
 def lines(found: Mapping[str, Sequence[Run]]) -> list[str]:
-    text = """A median a run, each run a fresh process, forked from a zygote or spawned, in the order ABBA; both by a
-        worker's own launcher. Ratios are forked to spawned, with 95 % intervals: *medians* is the geometric mean over
-        the pairs (Student's t on logarithms); *neighbours* that of standard deviations, taken from the differences
-        between one run and the next, which a slow drift of the machine hardly moves (F distribution). An interval that
-        holds 1 shows no difference; its width says how small a one it could show."""
+    text = """Each run gives one median. It is a fresh process that a worker's own launcher forked from a zygote or
+        spawned, in the order ABBA. Ratios are forked divided by spawned, with 95 % intervals. *Medians*: the geometric
+        mean over the pairs (Student's t on logarithms). *Neighbours*: the ratio of standard deviations from the
+        differences between successive runs, which a slow drift of the machine hardly changes (F distribution). An
+        interval that holds 1 shows no difference; its width says how small a difference it could show."""
     head = ("workload", "n each", "forked", "spawned", "medians", "neighbours")
     params = (f"- `{name}`: `{PARAMS[name][0]}` with `{json.dumps(PARAMS[name][1])}`" for name in found)
     return [*prose(text), *table(head, [_row(name, runs) for name, runs in found.items()]), *params]

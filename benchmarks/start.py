@@ -1,4 +1,4 @@
-"""Submit to first operation, each job in a fresh process, on an idle worker; beside the naive way, interleaved."""
+"""Time from submit to first operation, each job in a fresh process on an idle worker, in turns with the naive way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dyno.client import Client
 from dyno.store.embedded import EmbeddedServer
 
 JOBS = 50
-NAIVE_EVERY = 2  # the naive way takes 20 times as long: 25 beside 50
+NAIVE_EVERY = 2  # the naive way takes 20 times as long, so it runs 25 times, not 50
 REST_S = 0.5  # between jobs, so that both workers are idle, the naive one with its next child ready
 TINY: Spec = {
     "workload": "matmul",
@@ -39,9 +39,10 @@ def main(jobs: int = JOBS) -> None:
             if index % NAIVE_EVERY == 0:
                 time.sleep(REST_S)
                 naive.append(submit_naive())
-    text = """HTTP POST of a tiny `matmul` to the end of the runner's first TensorFlow operation, every job in a process
-        of its own, on an idle worker; interleaved with Celery's `worker_max_tasks_per_child=1` whose task imports
-        TensorFlow (submitted by `.delay()`, so without HTTP). Bytecode compiled in both, milliseconds:"""
+    text = """The time from the HTTP POST of a tiny `matmul` to the end of the runner's first TensorFlow operation.
+        Every job has a process of its own, on an idle worker. *Naive*, in turns with it: Celery with
+        `worker_max_tasks_per_child=1`, whose task imports TensorFlow (submitted by `.delay()`, so without HTTP). Both
+        have compiled bytecode. Milliseconds:"""
     figures = [f"- Dyno: {spread(ours, 1e3)}", f"- naive: {spread(naive, 1e3)}"]
     figures.append(f"- ratio of medians: {median(naive) / median(ours):.1f}")
     write("start", "From submit to the first operation, in a fresh process", [*prose(text), *figures])
@@ -56,7 +57,7 @@ def first_op_s(client: Client) -> float:
 
 @contextmanager
 def naive_worker() -> Iterator[Callable[[], float]]:
-    """Yields what submits a task and returns its time to the first operation."""
+    """Yields a function that submits a task and returns its time to the first operation."""
     with EmbeddedServer(None) as server:
         os.environ["NAIVE_REDIS_URL"] = server.url
         from benchmarks.naive import first_op

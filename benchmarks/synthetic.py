@@ -1,8 +1,8 @@
-"""Runs whose truth is known: processes that differ, and samples that scatter inside each of them.
+"""Simulated runs with a known truth: processes that differ, and samples that scatter within each process.
 
-The truth is the mean, over all processes there could be, of the median that each process's samples scatter around.
-Every noise here has the median 0 and every effect the mean 0, so that it is 1 by construction, and 1 + share · distance
-where a share of the processes sits in a second mode.
+The samples of a process scatter around a median; the truth is the mean of this median over all possible processes.
+Every noise has the median 0 and every effect the mean 0, so the truth is 1. If a share of the processes is in a second
+mode, it is 1 + share · distance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Generator = np.random.Generator
 Draw = Callable[[Generator, tuple[int, ...]], Array]  # of standard deviation 1; the last axis is time
 
 SECOND_MODE_SHARE = 0.2
-WAVE = 40  # processes: eight jobs of five
+WAVE = 40  # length of a wave in processes: eight jobs of five runs
 OPERATION_S = 0.02
 _DRAWN = 4 * MAX_SAMPLES  # more than the sampler ever takes
 
@@ -68,23 +68,23 @@ def autoregressive(coefficient: float) -> Draw:
 
 
 EFFECTS: dict[str, Draw] = {"normal": normal, "heavy-tailed": heavy_tailed}
-# One such process predicts the next: no interval over a few neighbours can know how far the others lie.
+# Each process predicts the next, so an interval over a few neighbours can't know how far away the others are.
 DEPENDENT: dict[str, Draw] = {
     "correlated 0.4": autoregressive(0.4),
     "correlated 0.8": autoregressive(0.8),
     "on a wave": waving,
     "on a line": drifting,
 }
-EVERY_EFFECT = EFFECTS | DEPENDENT | {"skewed": exponential_from(1.0)}  # from its mean
+EVERY_EFFECT = EFFECTS | DEPENDENT | {"skewed": exponential_from(1.0)}  # deviation from the mean
 NOISES: dict[str, Draw] = {
     "normal": normal,
-    "skewed": exponential_from(math.log(2)),  # from its median
+    "skewed": exponential_from(math.log(2)),  # deviation from the median
     "heavy-tailed": heavy_tailed,
     "drifting": drifting,
     "correlated": autoregressive(0.9),
 }
-# By sample, how much slower than in the end: not at all; a third for 12 samples, then at once as fast as it ever gets;
-# a fifth, and faster over tens of samples.
+# How much slower each sample is than the last ones: not at all; by a third for 12 samples, then not at all; by a fifth
+# at first, and gradually less over tens of samples.
 WARM_UPS: dict[str, Callable[[Array], Array]] = {
     "none": np.zeros_like,
     "a plateau of 12 samples": lambda index: np.where(index < 12, 0.33, 0.0),
@@ -94,9 +94,9 @@ WARM_UPS: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """`between` and `within`: standard deviations over and inside processes; `distance`: of the second mode.
+    """`between`, `within`: standard deviations between and within processes. `distance`: of the second mode.
 
-    All three as shares of the first mode's time, which is 1.
+    All three are shares of the first mode's time, which is 1.
     """
 
     effect: str
@@ -122,9 +122,9 @@ class Case:
 
 
 class SimulatedProcess:
-    """Sampled by Dyno's own sampler, as its own clock: time passes only while it executes.
+    """A process for Dyno's own sampler. It is also the clock: time passes only while it executes.
 
-    `speed`: how slow this process is, 1 on average.
+    `speed`: the factor of this process' times, 1 on average.
     """
 
     def __init__(self, rng: Generator, speed: float, noise: str, within: float, warm_up: str) -> None:

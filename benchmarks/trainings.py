@@ -1,4 +1,4 @@
-"""Each training's own steps against plain Keras' `model.fit`: minutes a workload; answers of processes are kept.
+"""Each training's own steps against plain Keras' `model.fit`, in minutes a workload. Answers of processes are kept.
 
 `python -m benchmarks.trainings WORKLOAD PAIRS` is one process: an epoch's worth of Dyno's own training steps and an
 epoch of `fit`, in turns (ABBA). It prints JSON: seconds per sample of each pair.
@@ -29,9 +29,9 @@ from benchmarks.report import RESULTS, machine, prose, table, write
 
 STATE = RESULTS / "recorded" / "trainings"
 PROCESSES, PAIRS_EACH = 6, 3
-SLOW_MODE = 1.3  # fit's epochs were seen in two modes, 180 and 310 us a sample: above this share of the fastest is slow
-AIM = 1.05  # the most that the upper bound may be
-ENOUGH = 10  # pairs
+SLOW_MODE = 1.3  # epochs of fit had two modes, 180 and 310 us a sample: above 1.3 times the fastest, an epoch is slow
+AIM = 1.05  # maximum of the upper bound
+ENOUGH = 10  # minimum number of pairs
 # XLA on a CPU took three times as long or more on either side; recurrent loops never use it.
 JIT_COMPILE = False
 _TASKS = Path("/proc/self/task")
@@ -41,11 +41,11 @@ Pair = tuple[float, float]  # Dyno, fit: seconds per sample
 
 @dataclass(frozen=True)
 class Setup:
-    """`params` of Dyno's workload: an epoch of theirs is `steps` full batches. The plain model takes `sizes`."""
+    """`params` of Dyno's workload: their epoch has `steps` full batches. `sizes`: arguments of the plain model."""
 
     params: Mapping[str, JsonValue]
     steps: int
-    reduced: str  # beside the workload's defaults
+    reduced: str  # compared with the workload's defaults
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -99,7 +99,7 @@ def _measured(workload: str, pairs: int) -> Spec:
 
 
 def spec(workload: str, pairs: int = PAIRS_EACH) -> Spec:
-    """Of another size or on another machine, a process is measured again."""
+    """The spec of a process. It is measured again with other sizes or on another machine."""
     setup = SETUPS[workload]
     how: Spec = {"pairs": pairs, "threads": "bound", "jit_compile": {"dyno": JIT_COMPILE, "fit": JIT_COMPILE}}
     return {"params": dict(setup.params), "steps": setup.steps, "machine": machine(), **how}
@@ -152,21 +152,21 @@ def bind_threads(cores: Sequence[int]) -> int:
 def lines(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     text = f"""On TensorFlow, in one process: an epoch's worth of Dyno's own steps and an epoch of plain `model.fit` in
         turns (ABBA), {PAIRS_EACH} pairs in each of up to {PROCESSES} fresh processes. The plain model is written by
-        hand, apart from Dyno's workloads: the same layers, dropout, loss, optimiser, metrics, batch and shuffle, on the
-        same data, windows cut beforehand. The first epoch of each, which compiles, is left out. After it each thread of
-        TensorFlow is bound to one core ([decision 11](../decisions/0011-threads-stay-unbound.md)). Pairs whose fit
-        still took over {SLOW_MODE:g} times its fastest epoch are left out. Both have `jit_compile` false: on 2026-11-22
-        a step through XLA took 3.1 to 13.6 times as long, on either side, and recurrent loops never use it on a CPU
-        ([method](../method.md)). Microseconds are medians; the ratio is the geometric mean of the processes' (each of
-        its medians), its interval Student's t on their logarithms. An epoch of fit has a fixed cost of about 20 ms that
-        Dyno's steps have not; of epochs as short as these (0.8 to 1.8 s) it is 1 to 2.5 %. The pairs are in
-        `recorded/trainings/`. The aim: an upper bound of at most {AIM}."""
+        hand, independently of Dyno's workloads: the same layers, dropout, loss, optimiser, metrics, batch and shuffle,
+        on the same data, with windows cut beforehand. The first epoch of each, which compiles, is left out. After that,
+        each thread of TensorFlow is bound to one core ([decision 11](../dev/decisions/0011-threads-stay-unbound.md)).
+        Pairs in which an epoch of fit still took over {SLOW_MODE:g} times its fastest epoch are left out. Both have
+        `jit_compile` false: on 2026-11-22 a step through XLA took 3.1 to 13.6 times as long, on either side, and
+        recurrent loops never use it on a CPU ([method](../method.md)). Microseconds are medians; the ratio is the
+        geometric mean of the processes' ratios of medians, with Student's t interval on their logarithms. An epoch of
+        fit has a fixed cost of about 20 ms, which Dyno's steps don't have: 1 to 2.5 % of such short epochs (0.8 to 1.8
+        s). The pairs are in `recorded/trainings/`. The aim: an upper bound of at most {AIM}."""
     columns = ("workload", "Dyno, µs/sample", "fit, µs/sample", "Dyno / fit", "95 % interval")
     more = ("one-sided upper 95 % bound", "pairs (left out)", "by process")
     return [
         *prose(text),
         *table((*columns, *more), [_row(workload, runs) for workload, runs in kept.items()]),
-        *("## Sizes", "", "All else has the workload's defaults.", ""),
+        *("## Sizes", "", "All other params have the workload's defaults.", ""),
         *(_size(workload, runs) for workload, runs in kept.items()),
     ]
 

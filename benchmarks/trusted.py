@@ -1,8 +1,8 @@
 """Which share of jobs is `trusted`, on a quiet machine and under each condition that spoils a measurement?
 
 Short jobs of one worker on one core, in turns. `alarms` asks the same of default jobs of four workloads. A step of 5 %
-in the middle is replayed on the quiet jobs and on recorded runs, as no clock can be lowered here. Finished jobs are
-kept.
+in the middle is replayed on the quiet jobs and on recorded runs, because this machine's clock can't be lowered.
+Finished jobs are kept.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ JOBS, STEP = 20, 0.05
 QUOTA_CORES = 0.8  # of the worker's one core
 SPEC: Spec = {"workload": "matmul", "params": {"n": 256}}
 METHOD = """Default jobs of `matmul` at n = 256 on one core of this machine, with a budget of 15 s, in turns under each
-    condition. *Same core*, *neighbouring core*: a process that never sleeps, pinned there. *Step*: the quiet jobs,
-    replayed with a clock that falls by {step:.0%} in the middle of the runs, and times that follow it
-    (elasticity {elasticity}). Aim: 80 % of the quiet jobs `trusted`, none under a condition that moves the figure.
+    condition. *Same core*, *neighbouring core*: a process that never sleeps, pinned to this core. *Step*: the quiet
+    jobs, replayed with a clock that falls by {step:.0%} in the middle of the runs, and times that follow it (elasticity
+    {elasticity}). Aim: 80 % of the quiet jobs are `trusted`, and no job under a condition that moves the figure.
     Intervals are Wilson's, 95 %."""
-HOLDS = """Of the {still} jobs that stay `trusted` after the step, the intervals of {holding} hold both levels: the mean
-    of all runs before the step, and of all runs after it. So the step moves the others' values by more than their
-    intervals, and their runs scatter too much to show it."""
+HOLDS = """Of the {still} jobs that stay `trusted` after the step, {holding} have an interval that holds both levels:
+    the mean of all runs at the speed before the step, and at the speed after it. In the rest of these jobs, the step
+    moves the value by more than the interval, but the runs scatter too much to show it."""
 RECORDED = """The 60 recorded runs of each workload (`recorded/`), in every stretch of n neighbours, as they are and
-    with times that rise by {step:.0%} in the middle. No clock is known for them, so only the times can show the step.
-    *Raised*: NO_STEADY_STATE for a step or slide of the runs. Where five runs scatter as much as these do, a step of
+    with times that rise by {step:.0%} in the middle. Their clocks aren't known, so only the times can show the step.
+    *Raised*: NO_STEADY_STATE for a step or slide of the runs. If five runs scatter as much as these do, a step of
     {step:.0%} doesn't stand out, and their interval holds both levels."""
 
 
@@ -110,7 +110,7 @@ def _stepped(number: int, result: Result) -> tuple[bool, set[str]]:
 
 
 def _holds_both_levels(number: int, result: Result) -> bool:
-    """Whether the interval after the step holds what all runs would have given before it, and after it."""
+    """Whether the interval of the stepped runs holds the mean of all runs at the speed before and after the step."""
     runs, factor = len(result.runs), 1 - STEP
     after, *levels = (
         mean_interval(conditions.stepped_times_s(result, at, factor)) for at in (_middle(runs, number), 0, runs)
@@ -119,12 +119,12 @@ def _holds_both_levels(number: int, result: Result) -> bool:
 
 
 def _middle(runs: int, number: int) -> int:
-    """The run at which a step in the middle begins; of an odd number in turns the one and the other."""
+    """The run at which a step in the middle begins; of an odd number of runs, the two middles in turns."""
     return runs // 2 + number % 2 * (runs % 2)
 
 
 def replayed() -> list[list[object]]:
-    """Raised by the runs' times alone, as they are and with a step in the middle of each stretch."""
+    """How often the runs' times alone raise it, as they are and with a step in the middle of each stretch."""
     rows: list[list[object]] = []
     for name in PARAMS:
         times = [run.median_s for run in kept(name)]

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.workloads [WORKLOAD …]`: each on every framework, in minutes each; resumes.
+"""`python -m benchmarks.workloads [WORKLOAD …]` runs each on every framework. It takes minutes each, and resumes.
 
-Real data sets are taken from DYNO_DATA_DIR; without it the samples that ship, or synthetic data.
+Real data sets are read from DYNO_DATA_DIR. Without it, jobs use Dyno's samples or synthetic data.
 """
 
 from __future__ import annotations
@@ -51,18 +51,17 @@ def specs(workloads: Iterable[str], frameworks: Iterable[str]) -> dict[str, Spec
 def lines(wanted: Mapping[str, Spec], found: Mapping[str, Answer]) -> list[str]:
     machines = sorted({results.hardware(answer.result) for answer in found.values() if answer.result})
     params = {str(spec["workload"]): json.dumps(spec["params"]) for spec in wanted.values()}
-    text = f"""One job each over HTTP, on {" and ".join(machines) or "nothing"}. The first run trains in full, all of
-        them time the same compiled step; a value is the mean of the runs' medians, its interval Student's t over the
-        runs, each of them a fresh process. Quality is on the test set and that of a short training; on a sample or
-        synthetic data it compares the frameworks with each other, and with nothing else. Networks with
-        BatchNormalization (`fashion_mnist_cnn`, `cifar10_cnn`) predict by running means with momentum 0.99: after the
-        64 and 96 steps here, 53 % and 38 % of them are still what they started from. Memory is the peak of the largest
-        process."""
+    text = f"""One job a row over HTTP, on {" and ".join(machines) or "nothing"}. The first run trains in full, and all
+        runs time the same compiled step. A value is the mean of the runs' medians, with Student's t interval over the
+        runs; each run is a fresh process. Quality is measured on the test set after a short training; on a sample or
+        synthetic data, it only compares the frameworks with each other. Networks with BatchNormalization
+        (`fashion_mnist_cnn`, `cifar10_cnn`) predict by running means with momentum 0.99: after the 64 and 96 steps
+        here, 53 % and 38 % of such a mean are still its start value. Memory is the peak of the largest process."""
     head = ("workload", "framework", "metric", "value", "quality", "data (train + test)", "memory", "job", "verdict")
     return [
         *prose(text),
         *table(head, [_row(wanted[name], answer) for name, answer in found.items()]),
-        *("## Params", "", f"All others have their defaults; `measure` is `{json.dumps(MEASURE)}`.", ""),
+        *("## Params", "", f"All other params have their defaults; `measure` is `{json.dumps(MEASURE)}`.", ""),
         *(f"- `{workload}`: `{text}`" for workload, text in params.items()),
     ]
 

@@ -163,7 +163,7 @@ def _transitions(job: str, events: Sequence[Event], canceling: Collection[str]) 
 def _attempts(job: str, events: Sequence[Event]) -> Iterator[Violation]:
     """Only the attempt claimed last may end the job or hand it back, and the number of attempts is limited."""
     claimed: Attempt | None = None
-    least = 1  # a hand-back may cost no attempt, a lease that ran out costs one
+    least = 1  # least number of the next attempt: a lease that ran out raises it, a hand-back may not
     for event in events:
         if event.event == "claim":
             claimed = event.attempt
@@ -203,7 +203,7 @@ def _differences(streams: Streams) -> Iterator[Violation]:
     """The general stream must have the same events of each job as the job's own stream, in the same order."""
     general = defaultdict[str, list[Event]](list)
     for event in streams.general:
-        general[event.job].append(event._replace(at_s=0.0))  # which comes from the id, and each stream has its own
+        general[event.job].append(event._replace(at_s=0.0))  # the time comes from the entry's id, which differs
     for job in sorted({*general, *streams.by_job}):
         if general[job] != [event._replace(at_s=0.0) for event in streams.by_job.get(job, ())]:
             yield Violation(ViolationKind.DIFFER, f"the general stream and that of {job} have different events")
@@ -224,7 +224,7 @@ def unexplained_failures(
 def state_violations(snapshot: Snapshot) -> Iterator[Violation]:
     """Each record must agree with the job's stream and keys, and each index and lease with the records.
 
-    They must have agreed all the time: a repair by Dyno's audit hides that they didn't.
+    They must have agreed all the time, so a repair by Dyno's audit is a violation, too.
     """
     yield from _record_violations(snapshot)
     for kind, count in snapshot.repairs.items():
@@ -319,7 +319,7 @@ def view_violations(views: Mapping[str, JobView], by_job: Mapping[str, Sequence[
     for job, view in views.items():
         if view.code != httpx.codes.OK:
             yield Violation(ViolationKind.VIEW, f"{job}: GET returned {view.code}")
-        elif end := _end(by_job.get(job, ())):  # without one it is lost, which is another violation
+        elif end := _end(by_job.get(job, ())):  # a job without an end is lost, another violation
             succeeded, ended_at = end.status == SUCCEEDED, view.job.get("finished_at")
             seen = (
                 *(view.job.get("id"), view.job.get("status"), view.job.get("done")),
@@ -347,8 +347,8 @@ def cancel_violations(
 
     409: the job had ended in another way before. 200: the job has ended as the response says. 202: the job runs, and
     its worker gets the request. It ends canceled, or as the attempt ended before the worker got the request. No further
-    attempt follows, and CANCEL_WITHIN_S without a fault are enough to get it. The same holds for a 200 with another
-    status than canceled, because the API read the job once more after the cancel.
+    attempt follows. The worker gets the request within CANCEL_WITHIN_S without a fault. The same holds for a 200 with
+    another status than canceled, because the API read the job once more after the cancel.
     """
     for job, responses in cancels.items():
         events = by_job.get(job, ())

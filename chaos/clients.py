@@ -126,7 +126,7 @@ def _is_expected(response: httpx.Response, codes: set[int], responses: Responses
 async def _request(
     http: httpx.AsyncClient, method: str, path: str, retries: Counter[str], until_s: float = math.inf, **options: Any
 ) -> httpx.Response:
-    """Repeat the request while the response asks for that; `until_s` on the monotonic clock at most.
+    """Repeat the request while the response asks for it, at most until `until_s` on the monotonic clock.
 
     Without any response, the code is 0.
     """
@@ -144,7 +144,7 @@ async def _request(
 
 
 def _asks_to_repeat(response: httpx.Response) -> bool:
-    """503 with `Retry-After`. Also 408: an API that was stopped may find that the time for a body is over."""
+    """503 with `Retry-After`. Also 408: after a STOP, the API may find that the time for a body is over."""
     if response.status_code == httpx.codes.REQUEST_TIMEOUT:
         return True
     return response.status_code == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in response.headers
@@ -155,7 +155,7 @@ async def read_jobs(url: str, ids: Iterable[str], within_s: float) -> dict[str, 
     found = dict[str, JobView]()
     async with httpx.AsyncClient(base_url=url) as http:
         for job in sorted(ids):
-            until_s = time.monotonic() + within_s  # of each job: thousands of them take minutes on a busy machine
+            until_s = time.monotonic() + within_s  # per job: thousands of jobs take minutes on a busy machine
             answers = [
                 await _request(http, "GET", f"/v1/jobs/{job}{part}", Counter(), until_s) for part in ("", "/result")
             ]

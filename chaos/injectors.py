@@ -1,4 +1,4 @@
-"""What faults act on: a proxy in front of Redis, a small disk, and a wall clock that jumps."""
+"""The parts that faults act on: a proxy in front of Redis, a small disk, and a wall clock that jumps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Proxy:
         await self.restore()
 
     async def restore(self) -> None:
-        """Undo `shut`, on the same port, `hold` and delays."""
+        """Undo `hold`, delays, and `shut` (on the same port)."""
         self.reply_delay_s = 0.0
         self._forwarding.set()
         if self._server is None and self._path:
@@ -63,7 +63,7 @@ class Proxy:
     def hold(self) -> None:
         """Accept connections and read all data, but forward none until `restore`.
 
-        As in a network, that includes requests that have timed out by then.
+        As in a network, `restore` also forwards requests that have timed out.
         """
         self._forwarding.clear()
 
@@ -146,8 +146,8 @@ class JumpingClock:
     """A jumping wall clock for one worker and its child processes. As on a real host, the monotonic clock doesn't jump.
 
     `env`: the worker's environment. Without a C compiler it is empty, and `left_out` has the reason. The library is our
-    own (`jumping.c`) because libfaketime 0.9.10 moves the monotonic clock, too; set to leave it alone, every
-    `time.sleep` of Python fails with EINVAL.
+    own (`jumping.c`) because libfaketime 0.9.10 moves the monotonic clock, too. If it is set to leave that clock alone,
+    every `time.sleep` of Python fails with EINVAL.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -166,7 +166,7 @@ class JumpingClock:
 
 
 def _failure(command: list[str], what: str) -> str | None:
-    """Run the command; why it failed, if it did."""
+    """Run the command. Returns why it failed, or None."""
     if shutil.which(command[0]) is None:
         return f"{what}: there is no {command[0]}"
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -35,9 +35,9 @@ class Fault(NamedTuple):
 
 
 _SLOT_S = 20.0
-_BEGINS = (0.05, 0.35)  # share of the slot, from and to
+_BEGINS = (0.05, 0.35)  # a fault begins between these shares of its slot
 _PROCESSES = (*WORKERS, API)
-# Per kind: its targets, and the share of the slot that it lasts, from and to. Faults of one lane never overlap.
+# Per kind: its targets, and the least and largest share of the slot that it lasts. Faults of a lane never overlap.
 _LANES: Sequence[Mapping[FaultKind, tuple[Sequence[str], tuple[float, float]]]] = (
     {
         FaultKind.KILL: (_PROCESSES, (0.02, 0.3)),
@@ -95,7 +95,7 @@ _JOBS_A_MINUTE = 62.5  # for each core: 1,250 in ten minutes on two cores
 
 
 def job_count(minutes: float, cores: int) -> int:
-    """How many jobs a run of that length has on a machine with so many cores."""
+    """The number of jobs in a run of this length on a machine with `cores` cores."""
     return max(1, min(MOST_JOBS, round(_JOBS_A_MINUTE * minutes * min(cores, MOST_CORES))))
 
 
@@ -107,7 +107,7 @@ _CANCELED, _CANCELED_AFTER_S, _TWICE = 0.06, (0.0, 3.0), 0.08
 
 
 class PlannedJob(NamedTuple):
-    """A job to submit `at_s` seconds after the run's start. `twice`: twice at once, like an impatient client.
+    """A job to submit `at_s` seconds after the run's start. `twice`: submit it twice at once, like an impatient client.
 
     `key`: its idempotency key.
     """
@@ -145,7 +145,7 @@ def _work(rng: random.Random, size: Size) -> dict[str, JsonValue]:
         measure = {**_TINY, "processes": 1}
         return {"workload": "device_info", "params": {"ask_frameworks": False}, "measure": measure}
     matmul: dict[str, JsonValue] = {"workload": "matmul", "params": {"n": 64, "repeats": 1}}
-    if size == "failing":  # it needs 7 s, and its timeout is 3 s; one of less than a third would be refused
+    if size == "failing":  # it needs 7 s, its timeout is 3 s; Dyno would refuse less than a third of 7 s
         long: JsonValue = {"processes": 1, "min_samples": 200, "min_s": 0, "max_s": 7}
         return {**matmul, "measure": long, "timeout_s": 3.0}
     if size in _LASTS_S:

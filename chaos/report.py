@@ -18,19 +18,19 @@ from chaos.rig import LEASE_S
 from chaos.run import RunRecord
 
 RECORDED = RESULTS / "recorded" / "chaos"
-_LISTED = 20  # violations of a kind that are listed in full
+_LISTED = 20  # maximum number of listed violations of a kind
 _ABOUT = f"""Each run has a whole Dyno on one machine: Redis behind a TCP proxy, the API, and three workers on two
     devices. A seeded schedule injects faults while clients submit jobs over HTTP. Five in six jobs are tiny; most
     others last 0.5 to 6 s. Leases last {LEASE_S:g} s, so that many run out. Afterwards a checker compares every 202
-    with the jobs' event streams, their records, and the API's responses. It counts {", ".join(ViolationKind)}. `make
-    chaos SEED=<seed>` repeats the same faults and jobs, but not the same interleaving. A job may run more than once,
-    but must end once. One job in a hundred has a timeout shorter than it needs, so that it fails."""
+    response with the jobs' event streams, their records, and the API's responses. It counts {", ".join(ViolationKind)}.
+    `make chaos SEED=<seed>` repeats the same faults and jobs, but not the same interleaving. A job may run more than
+    once, but must end once. One job in a hundred has a timeout shorter than it needs, so that it fails."""
 
 Summary = Mapping[str, Any]
 
 
 def summary(record: RunRecord) -> dict[str, JsonValue]:
-    """The summary as plain JSON. `ends`: number of jobs by final status, and of failed jobs by reason."""
+    """The summary as JSON. `ends`: numbers of jobs by final status; `failed_for`: of failed jobs by reason."""
     config, general = record.config, record.streams.general
     transitions = Counter(event.event for event in general)
     claims = Counter(event.job for event in general if event.event == "claim")
@@ -59,7 +59,7 @@ def _listed(record: RunRecord, kind: ViolationKind) -> JsonValue:
 
 
 def keep(seed: int, found: Summary, folder: Path) -> None:
-    """Save in `folder`. Replaces an earlier run with that seed and durability if it had no violation."""
+    """Save in `folder`. Replaces an earlier run with that seed and durability, unless that run had violations."""
     name = f"{seed}-{found['durability']}"
     while (earlier := Files(folder).get(name, {"seed": seed})) is not None and violation_count(earlier):
         name += "-again"

@@ -22,7 +22,7 @@ from dyno.store.embedded import EmbeddedServer
 
 LEASE_S = 5.0  # instead of 30, so that many leases run out in a run
 READY_S = 120.0
-MARK = "CHAOS_RIG"  # in the environment of every process of a rig, with the rig's own name
+MARK = "CHAOS_RIG"  # variable of every process of a rig, with the rig's own name
 _RESTART_S, _STOP_S, _POLL_S = 0.5, 20.0, 0.05
 
 
@@ -87,7 +87,7 @@ class Rig:
         self.parts[name] = ManagedProcess(name, module, arguments, environment, says_to=self._output.fileno())
 
     async def not_idle(self, within_s: float) -> list[str]:
-        """Wait until all workers are idle. Returns those that aren't after the timeout."""
+        """Wait until all workers are idle. Returns the workers that aren't idle after `within_s`."""
         deadline_s, busy = time.monotonic() + within_s, set(WORKERS)
         async with httpx.AsyncClient(base_url=self.url) as http:
             while True:
@@ -100,7 +100,7 @@ class Rig:
                 await asyncio.sleep(_POLL_S)
 
     async def restart_dead_parts(self) -> None:
-        """Forever, except those that a fault keeps down."""
+        """Restart dead parts forever, except those that a fault keeps down."""
         while True:
             for name, part in self.parts.items():
                 if _ended(part) and name not in self._down:
@@ -112,7 +112,7 @@ class Rig:
             await asyncio.sleep(_POLL_S)
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Without effect if the part has ended."""
+        """Send a signal, without effect if the part has ended."""
         if (process := self.parts[name].process) is not None:
             process.send_signal(number)
 
@@ -145,7 +145,7 @@ class Rig:
         os.environ.pop(MARK, None)
 
     async def _wait_ended(self, names: Collection[str]) -> None:
-        """KILL those that take too long."""
+        """Wait until the parts have ended. KILL those that take too long."""
         deadline_s = time.monotonic() + _STOP_S
         while left := [name for name in names if name in self._down and not _ended(self.parts[name])]:
             if time.monotonic() > deadline_s:

@@ -120,7 +120,7 @@ async def _settle(rig: Rig, patience_s: float, begun_s: float) -> list[Violation
 async def _rest(
     rig: Rig, patience_s: float, clock: Callable[[], float] = time.monotonic
 ) -> tuple[int, list[Violation]]:
-    """Wait until no job waits or runs, for as long as jobs end: a slow machine needs more time, a lost job has no end.
+    """Wait until no job waits or runs, as long as jobs still end: a slow machine needs time, a lost job never ends.
 
     Returns the number of jobs that wait or run after `patience_s` without an end, and the devices leased at rest.
     """

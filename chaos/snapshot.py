@@ -42,7 +42,7 @@ class Streams(NamedTuple):
 
 
 class StoredJob(NamedTuple):
-    """`results`: how many of result and samples there are."""
+    """`results`: 2 if both result and samples exist, 1 for one of them."""
 
     record: Record
     ttl_ms: int

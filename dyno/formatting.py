@@ -93,7 +93,8 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-# Spreadsheets run a cell that begins with one of these as a formula. The last four are full-width forms of the first.
+# Spreadsheets run a cell as a formula if it begins with one of these characters. The last four are full-width forms of
+# the first four.
 _TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
 
 

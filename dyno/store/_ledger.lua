@@ -210,9 +210,10 @@ end
 
 -- When a job ends, removes the progress events from the job's own stream: they are most of its events, and no longer
 -- needed. Pieces of log stay. The first entry also stays, as it shows readers that they missed nothing. Entries of
--- partial figures hold no events any more, but a reader's position may be within such an entry. So an entry without a
--- job, which readers skip, replaces each of them. If few entries stay, the stream is rewritten, because deleted entries
--- leave gaps in memory. pcall: a user that may not read or delete entries must still be able to end jobs.
+-- partial figures hold no events any more, but a reader's position may be within such an entry. So each of these
+-- entries is replaced with an entry without a job, which readers skip. If few entries stay, the stream is rewritten,
+-- because deleted entries leave gaps in memory. pcall: a user that may not read or delete entries must still be able to
+-- end jobs.
 local function drop_progress(id)
   local stream, dropped, kept = key('job', id, 'events'), {}, {}
   local entries, changed = redis.pcall('XRANGE', stream, '-', '+'), false

@@ -21,7 +21,7 @@ from redis.client import NEVER_DECODE
 
 from dyno.asyncio_tasks import cancel_and_wait
 
-_AT_ONCE = 4  # once so many are unsent, `send` writes them before the loop runs, so that Redis can start
+_AT_ONCE = 4  # `send` writes this many unsent commands before the loop runs, so that Redis can start
 
 
 class SharedConnection:

@@ -86,7 +86,7 @@ RESULT_SHAPE: Final = hashlib.sha256(_SCHEMA).hexdigest()[:8]  # stored results 
 _COMPRESSED = header(RESULT_SHAPE)
 _SAMPLES = TypeAdapter(list[RunSamples])
 _DIGITS = 6  # significant digits: runs scatter by a thousandth and more
-_SHARE_DIGITS = 4  # of shares of cores, most of which come from times in hundredths of a second
+_SHARE_DIGITS = 4  # for shares of cores, most of which come from times in hundredths of a second
 _TIME_DECIMALS = 4  # decimals of Unix times, in seconds
 
 

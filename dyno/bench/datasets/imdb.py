@@ -119,7 +119,7 @@ def _checked(path: Path, train: ReviewPart, test: ReviewPart, sha256: dict[str, 
 
 
 _LEANING = (100, 1_100)  # ranks of words that suggest a label: even ranks positive, odd ranks negative
-_TURNED = 0.35  # share of the words suggesting the wrong label that are replaced by the neighbouring rank
+_TURNED = 0.35  # the neighbouring rank replaces this share of the words that suggest the wrong label
 
 
 def synthetic_ranks() -> RankedReviews:

@@ -196,7 +196,7 @@ def _open_shared(path: str) -> int:
 
 
 def _checked(descriptor: int, path: str) -> int:
-    """`descriptor`, if it is a file with no other name: a hard link could lead to another file of this user."""
+    """`descriptor`. Raises OSError unless it is a plain file without hard links (they could lead to other files)."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         if (

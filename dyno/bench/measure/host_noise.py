@@ -13,8 +13,8 @@ Waiting alone isn't evidence: a framework with more threads than cores waits for
 (the kernel, Dyno's own API, Redis and worker) is the same in every result, so it is subtracted (`BACKGROUND`,
 `BACKGROUND_PER_CORE`). Interrupts don't add to run_delay, so they are counted for each core, like steal.
 
-Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter reports how much of them
-such work uses, so each busy core is assumed to cause a typical measured loss (docs/dev/decisions/0037).
+Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter reports the share that
+such work takes, so each busy core is assumed to cause a typical measured loss (docs/dev/decisions/0037).
 """
 
 import math

@@ -20,7 +20,8 @@ PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 EPOCHS_LIMIT = 0.05
 _LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
 DIVERGED = 1e9  # a loss this high means divergence, whatever the loss was before
-# Times the loss before the first step. In `shakespeare_lstm`, RMSprop at 1e-2 reached 1.2 times that loss at first.
+# A loss that reaches this many times the loss before the first step has diverged. In `shakespeare_lstm`, RMSprop at
+# 1e-2 reached 1.2 times that loss at first.
 DOUBLED = 2.0
 START_SLACK = 1.05  # the first batch's loss isn't the mean over all batches
 LEAST_STARTING = 32  # minimum number of samples in a batch whose loss stands for a training's start

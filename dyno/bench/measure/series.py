@@ -30,7 +30,7 @@ wandered by 9 to 13 % within an hour, and equal devices differ by 8 %. A larger 
 power limit or a governor: the device is really slower. An adjustment would hide this, so Dyno raises CLOCK_CHANGED.
 
 *Intervals.* The difference between the next result and the last one (`PeerSeries.half_width`) has twice the variance of
-one result (the reproducibility limit of ISO 5725-6, 4.1). This variance includes that of the clocks. An interval around
+one result (the reproducibility limit of ISO 5725-6, 4.1). It includes the clocks' variance. An interval around
 the mean of all jobs would be narrower, but jobs of one hour resemble each other. The ratio of two results
 (`ratio_interval`) has the sum of their variances. The band for results of equal devices (`robust_band`) uses the median
 and the median absolute deviation instead, so a few bad results or a second mode don't widen it.
@@ -47,7 +47,7 @@ from dyno.bench.measure.statistics import median, student_t
 from dyno.bench.measure.warnings import warning
 from dyno.models.result import BasedOn, Metric, Peer, Repeat, Result, ResultSummary, ResultWarning
 
-# With two, the interval contains 90 % of the next results even if jobs differ far more than runs (tests).
+# With two jobs, the interval contains 90 % of the next results even if jobs differ far more than runs (tests).
 ALLOWANCE_JOBS = 2
 STRAY = 0.5  # twice USEFUL, so that workloads whose jobs deviate by 10 % keep all their jobs
 MODE = 0.1  # strays are a second mode if they are more than this share of the jobs, and more than one
@@ -61,8 +61,8 @@ ASSUMED_JOBS = 4
 ASSUMED_DEVIATION = 0.01
 ASSUMED_ERROR = 0.3  # the assumed value's standard deviation; a uniform distribution from 0 to 1 has 0.29
 LARGEST_CHANGE = 0.1
-CLOCK_ERROR = 0.01  # of one run's clock: in recorded jobs, clocks deviated by 0.4 to 1.5 % from run to run
-CLOCK_DEVIATION = 0.02  # from job to job, assumed until a series has enough jobs; recorded: 1.2 to 2.7 %
+CLOCK_ERROR = 0.01  # deviation of one run's clock; in recorded jobs, clocks deviated by 0.4 to 1.5 % from run to run
+CLOCK_DEVIATION = 0.02  # of the clock from job to job, assumed until a series has enough jobs; recorded: 1.2 to 2.7 %
 CLOCK_JOBS = 2
 _ASSUMED_SQUARES = ASSUMED_JOBS * ASSUMED_DEVIATION**2
 

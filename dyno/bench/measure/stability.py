@@ -11,7 +11,8 @@ Power: if a fifth of all processes are in a second mode, at least one of five ru
 0.8^5), and at least one of 14 runs in 96 %. A mode without runs can't be detected: the runs look like a job with one
 mode. A mode with runs is detected if the modes are far apart compared with the scatter within them. With ten runs, half
 of the modes that are 10 standard deviations apart are detected (one training loop alternated between 180 and 310 us a
-sample). The interval contains nearer modes: it is as wide as their distance. `benchmarks/coverage.py` measures this.
+sample). Modes that are nearer lie within the interval, which is as wide as their distance. `benchmarks/coverage.py`
+measures this.
 
 THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` returns the codes that couldn't be checked. Without a
 counter, as in most virtual machines, each run measures a CPU's clock on one core right after the samples. This reading
@@ -77,7 +78,7 @@ def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
     return f" To reach it, set {' and '.join(settings)}." if settings else ""
 
 
-COMMON_CONFIDENCE = 0.99  # of the interval of a drift that all runs share
+COMMON_CONFIDENCE = 0.99  # confidence of the interval of a drift that all runs share
 
 
 def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
@@ -232,7 +233,7 @@ def multimodal(medians: Sequence[float]) -> ResultWarning | None:
 
 
 def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
-    """The sum of squares between two groups over the sum within them; infinite if neither group scatters."""
+    """The sum of squares between two groups, divided by the sum within them; infinite if neither group scatters."""
     within = statistics.squares(low) + statistics.squares(high)
     between = (fmean(high) - fmean(low)) ** 2 * len(low) * len(high) / (len(low) + len(high))
     return between / within if within > 0 else math.inf
@@ -271,7 +272,8 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
     return warning("DEVICE_SHARED", other_processes=sensors.other_processes, utilisation=sensors.utilisation)
 
 
-# On a busy host, measurements of one clock scatter by 2 % (`dyno.bench.devices.cpu_speed`).
+# A smaller spread of two runs' clocks is no drift: on a busy host, measurements of one clock scatter by 2 %
+# (`dyno.bench.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
 # A larger change from one run to the next is a step, whatever the clocks of the other runs are. The limit is five
 # standard deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.bench.measure.change_points`).

@@ -24,7 +24,7 @@ from dyno.models.result import ResultWarning
 from dyno.models.spec import FrameworkName
 
 Recurrence = Literal["auto", "loop", "unrolled"]
-MAX_UNROLLED = 256  # steps; the graph and its build time grow with them
+MAX_UNROLLED = 256  # steps; the graph and its build time grow with their number
 
 Width = Annotated[int, Field(ge=1, le=65536)]  # of an embedding
 Units = Annotated[int, Field(ge=1, le=8192)]  # of a recurrent layer

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 _PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s", "B"}
-_SHORT = {"bytes/s": "B/s"}  # with a prefix
+_SHORT = {"bytes/s": "B/s"}  # unit -> its form after a prefix
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 

@@ -47,7 +47,7 @@ _Ticks = Callable[[float, float, int, float, str, bool], Sequence[Tick]]
 
 @dataclass(frozen=True)
 class Axis:
-    """Places values from `low` to `high` between the coordinates `start` and `end`; others go to the nearer end."""
+    """Places values from `low` to `high` between coordinates `start` and `end`; other values go to the nearer end."""
 
     low: float
     high: float

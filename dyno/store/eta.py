@@ -35,7 +35,7 @@ MIN_DURATIONS = 3  # readings; with fewer, one outlier would decide the median
 _EQUAL_KEPT = 5  # newest readings of equal work
 _WORK_DIGITS = 12
 _OVERDUE_S = 0.5  # assumed remaining time of a running job that should have ended already
-PRIORITY_STEP = 2**50  # between the scores of priority classes, as in _ledger.lua
+PRIORITY_STEP = 2**50  # distance between the scores of priority classes, as in _ledger.lua
 _SIMILAR = math.log(2)  # jobs are of similar size if their estimates are within a factor of 2 of each other
 
 

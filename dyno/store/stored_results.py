@@ -6,7 +6,7 @@ warnings. A result of 17 to 37 kB takes 1.7 to 5 kB, half the size of a gzip fil
 A dictionary never changes, because values that need it are stored for weeks. If the texts change much, add a dictionary
 under the next number.
 
-Parsing the summary of a result takes a tenth of the time of parsing the whole result.
+Parsing a result's summary takes a tenth of the time that parsing the whole result takes.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ _ARRAYS = (("x", "_tokens"), ("x", "_offsets"), ("y", ""))
 
 
 def read_folder(folder: Path) -> RankedReviews | None:
-    """Read the first of the two files that exists in `folder`; None without such a file. Raises DatasetDamaged."""
+    """Read one of the two files in `folder`, the flat file first; None if both are missing. Raises DatasetDamaged."""
     return read_sequences(folder / "imdb_sequences.npz") or read_keras(folder / "imdb.npz")
 
 

@@ -419,7 +419,7 @@ class _Throttling:
         by_look = [look.throttle_reasons for look in looks if look.throttle_reasons is not None]
         seconds, shares = _grown_s(counted), []
         if seconds is not None and not any(seconds.values()) and _share_of(by_look, COUNTED_REASONS) > 0.5:
-            seconds = None  # most readings have such a reason, so counters that didn't change don't work
+            seconds = None  # most readings have a counted reason, so counters that didn't change don't work
         if seconds is not None:
             shares.append(min(1.0, max(seconds.values()) / (counted[-1].at_s - counted[0].at_s)))
             by_look = [reasons - COUNTED_REASONS for reasons in by_look]

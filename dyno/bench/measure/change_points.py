@@ -173,7 +173,7 @@ def _distance_sums(series: Any) -> Any:
 def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
     """(cut, last) in start..end with the largest weighted energy distance between start..cut and cut..last.
 
-    A side has at least `MIN_LEVEL` values. For n and m values, it is n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|).
+    A side has at least `MIN_LEVEL` values. The distance of sides of n and m is n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|).
     """
     import numpy as np
 
@@ -210,7 +210,7 @@ class Shift(NamedTuple):
 def largest_shift(values: Sequence[float], limits: dict[int, float], usual: float = 0.0) -> Shift | None:
     """The largest change of level; None if chance may explain it, or with fewer than five values.
 
-    `usual`: a sum of squares of such values (logarithms) that is already known; the limits were simulated with it.
+    `usual`: a known sum of squares of such values (logarithms), with which the limits were simulated.
     """
     count = len(values)
     if count < min(limits):

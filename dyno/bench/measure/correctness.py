@@ -12,10 +12,10 @@ about sqrt(k) sqrt((0.42 u)^2 + K u32^2). The tolerance is four times this error
 of zeros errs by 1. A wrong operand, an omitted column, or a missing step gives errors from 1/sqrt(n) to 1.
 
 Eigen, and so TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it. Each product then
-errs by 0.85 u, always downwards, and k products err k times as much. If Y is smaller than is usual for operands of this
-size, the error of a single product is taken relative to the usual size of Y, because a sum of few elements may cancel
-to almost zero while its rounding error remains. The powers of a matrix smaller than 16 x 16 return to earlier values
-and round alike each time, so the errors of k steps add up linearly, not as sqrt(k).
+errs by 0.85 u, always downwards, and k products err k times as much. A sum of few elements may cancel to almost zero
+while its rounding error remains. So if Y is smaller than usual for operands of this size, the error of a single product
+is relative to the usual size of Y. The powers of a matrix smaller than 16 x 16 return to earlier values and round alike
+each time, so the errors of k steps add up linearly, not as sqrt(k).
 
 Precision. The observed precision comes only from the error of a single product. A chain's error depends on both the
 precision and the length, so a wrong chain would look like a coarse precision. Float32 sums over very many terms err
@@ -28,10 +28,10 @@ Training steps. Dyno compares a timed step with a plain float32 step from the sa
 same batch. The error of a correct step depends on the model as much as on the precision: some gradients only pass
 rounding errors on, others amplify them. So Dyno makes the plain step twice, the second time in the requested precision
 and with a random rounding error added to each weight. The plain steps then change a weight array differently, and this
-difference is the effect of rounding. A step may err by four times this effect, and by at least 2 %, because one draw of
-rounding errors doesn't have every effect. If a value near zero changes its sign at a ReLU, or if two nearly equal
-inputs of a max-pooling swap their order, a small array changes by up to 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6
-seeds). Wrong steps err by 10 % and more (docs/dev/decisions/0018-a-step-against-a-plain-step.md).
+difference is the effect of rounding. A step may err by four times this effect, or by 2 % if that is more, because one
+draw of rounding errors doesn't have every effect. If a value near zero changes its sign at a ReLU, or if two nearly
+equal inputs of a max-pooling swap their order, a small array changes by up to 0.3 % (`cifar10_cnn` compiled with XLA, 2
+of 6 seeds). Wrong steps err by 10 % and more (docs/dev/decisions/0018-a-step-against-a-plain-step.md).
 
 The random rounding error has the size of the precision's unit roundoff. For float32 it is the error of a sum of 65,536
 terms, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries add terms in different orders.
@@ -192,7 +192,7 @@ def allowed_error(
 
 
 def is_truncated(single: ProductCheck, precision: str) -> bool:
-    """Whether the `single` product's error is that of truncation (elements are too small), not of rounding."""
+    """Whether truncation (elements are too small), not rounding, explains the error of the `single` product."""
     low, high = (times * UNIT_ROUNDOFF.get(precision, 0.0) for times in _CUT_OFF)
     return precision in ("bfloat16", "float16") and low < single.rel_error < high
 

@@ -105,7 +105,7 @@ class SharedMetrics:
     differing: Mapping[str, Sequence[Any]]  # field in which the work differs -> its value on each side
 
     def choose(self, requested: str | None, what: str) -> str:
-        """The metric to compare: `requested`, or the first comparable one. `what` describes such a metric in a message.
+        """The metric to compare: `requested`, or the first comparable metric. `what` describes it in a message.
 
         Raises NotComparable if no metric is comparable, and InvalidComparison if `requested` isn't comparable.
         """

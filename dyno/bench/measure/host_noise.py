@@ -43,7 +43,7 @@ ONE_PACKAGE_CORE = 0.045
 # an addition down by 41 % (± 10) and a product by 25 % (± 9); with 7 busy cores, it was 23 % (± 8) and 15 % (± 7). So
 # each busy core is assumed to cause its share of this loss. No other number of cores was measured.
 WHOLE_PACKAGE = 0.4
-# A larger loss spoils a run. The ticks of /proc/stat alone can't suggest such a loss in a run of 1 s on two cores.
+# A larger loss spoils a run. In a run of 1 s on two cores, errors from the ticks of /proc/stat stay below this loss.
 SPOILING = 0.05
 LOOK_EVERY_S = 0.2  # reading the counters of 31 threads takes 1.5 ms
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core, one tick is 0.5 %

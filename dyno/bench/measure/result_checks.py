@@ -123,8 +123,8 @@ def loss_nonfinite(loss: float) -> ResultWarning | None:
 def loss_rising(training: Training) -> ResultWarning | None:
     """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
 
-    The first trial's loss rose if the last epoch's loss is above the first epoch's loss, or if the mean loss of the
-    second half is above that of the first half. For all trials, `loss_diverged` is checked.
+    The first trial's loss rose if the last epoch's loss is above the first epoch's loss, or if the second
+    half's mean loss is above the first half's. `loss_diverged` is applied to every trial.
     """
     losses = [epoch.loss for epoch in training.epochs]
     last = losses[-1] if len(losses) > 1 else None
@@ -278,7 +278,7 @@ def overhead_bound(peak: Peak) -> ResultWarning | None:
 def synthetic_data(
     data: DataOrigin | None, so: str = "so accuracy is not a reference accuracy"
 ) -> ResultWarning | None:
-    """Raised if the data set is a sample or a synthetic twin; `so` is the consequence for the figures."""
+    """Raised if the data are a sample or synthetic; `so` is the consequence for the figures."""
     if data is None or data.kind == "real":
         return None
     message = f"{data.name} is a {data.kind} here, {so}."

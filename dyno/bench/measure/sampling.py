@@ -37,7 +37,7 @@ class Clock(Protocol):
         """Monotonic seconds from an arbitrary zero: for durations."""
 
     def epoch_s(self) -> float:
-        """Wall clock, seconds since 1970. It may jump, so use its differences only to check those of `now_s`."""
+        """Wall clock, seconds since 1970. It may jump, so use its differences only to check `now_s`."""
 
     def cpu_s(self) -> tuple[float, float]:
         """(user, system) processor seconds of this process so far, over all its threads and its ended children.

@@ -4,8 +4,8 @@ MULTIMODAL: do the runs fall into two groups far apart? The check splits the med
 groups is the largest multiple of the scatter within them. This multiple corresponds to the likelihood ratio of two
 normal groups of one width against a single group (Engelman & Hartigan 1969, "Percentage Points of a Test for
 Clusters"). The published percentage points assume normal runs. Runs have heavier tails, so MULTIMODAL_LIMITS were
-simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). Of such sets of runs, 1 %
-raise a false alarm. With normal runs, fewer sets do (0.1 % of sets of ten runs), and with exponential runs, 2 % do.
+simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). 1 % of these sets of runs
+raise a false alarm. Fewer sets of normal runs do (0.1 % of sets of ten runs), and 2 % of sets of exponential runs do.
 
 Power: if a fifth of all processes are in a second mode, at least one of five runs is in it in 67 % of cases (1 -
 0.8^5), and at least one of 14 runs in 96 %. A mode without runs can't be detected: the runs look like a job with one
@@ -37,7 +37,7 @@ from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import FEW_SAMPLES, DeviceKind, Measure
 
-# Executions may get slightly faster after calibration, so samples get slightly shorter.
+# Samples must reach this share of the minimum length, since executions may get slightly faster after calibration.
 _SHORT = 0.9
 HOST_CORES = 2  # for an accelerator: the thread that starts the work, and the framework's thread that waits for it
 

@@ -580,7 +580,7 @@ end
 -- Keys take turns within a priority class, by start-time fair queueing (Goyal, Vin and Cheng, 1996) with jobs of equal
 -- cost: each job has a round, and the queue is sorted by rounds. A new job gets the round that follows the later of two
 -- rounds: the round of its key's last waiting job, and the last round in which devices for the job took a job. So a
--- key's only job in the queue waits for at most one job of each other key. Requests without a key count as one key.
+-- key's only job in the queue waits for at most one job of every other key. Requests without a key count as one key.
 --
 -- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round in which devices of the profile took a job;
 -- "<priority>+" -> the highest of all profiles, for jobs without answers. If it is lost, the first job sets it.

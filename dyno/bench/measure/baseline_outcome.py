@@ -131,7 +131,7 @@ def figure_of(
 
 @dataclass(frozen=True)
 class JudgedResult:
-    """A result and its baseline. `peers`: earlier figures of the result's series and of the baseline's, by series id.
+    """A result and its baseline. `peers`: earlier figures of the series of both, by series id.
 
     `free`: params that don't change the work that the baseline's metric measures.
     """

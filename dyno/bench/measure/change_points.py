@@ -173,7 +173,8 @@ def _distance_sums(series: Any) -> Any:
 def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
     """(cut, last) in start..end with the largest weighted energy distance between start..cut and cut..last.
 
-    A side has at least `MIN_LEVEL` values. The distance of sides of n and m is n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|).
+    A side has at least `MIN_LEVEL` values. Sides of n and m values have the distance
+    n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|).
     """
     import numpy as np
 

@@ -98,7 +98,8 @@ Execute = Callable[[int], None]  # executes this number of times, then drains th
 Report = Callable[[int, int | None], None]  # samples taken, samples expected
 
 WINDOW = 5
-# For windows of five, U <= 3 has a chance of 5.6 % (tables of U): z = |3 - 12.5| / 4.787 = 1.98. For U = 4, z = 1.78.
+# Between z = 1.98 (U = 3) and z = 1.78 (U = 4), where z = |U - 12.5| / 4.787. For windows of five, U <= 3 has a chance
+# of 5.6 % (tables of U).
 WINDOW_Z = 1.9
 PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01

@@ -67,7 +67,7 @@ def stored_name(name: str, sha256: str) -> str:
 
 
 PIECE_BYTES = 1 << 20
-ABANDONED_S = 3600.0  # longer than the pauses of a live upload, and than the difference of two hosts' clocks
+ABANDONED_S = 3600.0  # longer than a live upload pauses, and more than the clocks of two hosts differ
 
 
 class DiskSpace(NamedTuple):
@@ -88,7 +88,7 @@ class ArtifactStore(Protocol):
         """Store the file `source` atomically and durably. `keep` may move it, and leaves it untouched on an error."""
 
     def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
-        """Open the file for reading. Raises ArtifactNotFound if it is missing or its size isn't the listed one."""
+        """Open the file for reading. Raises ArtifactNotFound if it is missing or doesn't have the listed size."""
 
     def drop(self, job_id: str) -> None:
         """Delete all files of the job, if there are any."""

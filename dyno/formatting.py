@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 _PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s", "B"}
-_SHORT = {"bytes/s": "B/s"}  # with a prefix
+_SHORT = {"bytes/s": "B/s"}  # unit -> its form after a prefix
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -93,7 +93,8 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-# Spreadsheets run a cell that begins with one of these as a formula. The last four are full-width forms of the first.
+# Spreadsheets run a cell as a formula if it begins with one of these characters. The last four are full-width forms of
+# the first four.
 _TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
 
 

@@ -74,7 +74,7 @@ class ManagedProcess:
     """One process to keep alive. `module` is run as `python -P -m module args…`.
 
     `says_to`: the file descriptor for its output; None stands for this process' own stdout and stderr. `pass_fds`: open
-    files that the child inherits. `cores`: the cores that the child may use; if empty, those of this process.
+    files that the child inherits. `cores`: the cores that the child may use; if empty, this process's cores.
     """
 
     name: str

@@ -126,7 +126,7 @@ def _run(look_up: Callable[[], Addresses], report: Callable[[Addresses | Excepti
     report(outcome)
 
 
-MAX_ADDRESSES = 4  # of one name, which are tried in turn until one accepts the connection
+MAX_ADDRESSES = 4  # addresses of one name that are tried in turn until one accepts the connection
 CONNECT_WITHIN_S = 5.0
 LOOKUP_S = 0.5  # time until Dyno reports any unusable name; longer than most lookups
 _DETAIL = 200

@@ -42,7 +42,7 @@ from dyno.settings import Settings, load_settings
 OnProgress = Callable[[Progress], object]
 OnWait = Callable[[Holder], object]
 _REPORT_EVERY_S = 0.25
-_LOOK_AGAIN_S = 0.1  # between two attempts to lock a device that another process uses
+_LOOK_AGAIN_S = 0.1  # pause between two attempts to lock a device that another process uses
 # Fields that need a service, and why.
 _NEEDS_SERVICE = {
     "webhook": "a service sends webhooks",

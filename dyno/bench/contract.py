@@ -124,8 +124,8 @@ def metric_name(loop: Loop, percentile: str, case: str = "") -> str:
 class MetricSpec:
     """A metric computed from the time of one execution: value = work / time if higher is better, else time / work.
 
-    `amount` names an amount of work in the run's `amounts`, which replaces the unit of work: a time is value = time /
-    work x amounts[amount], a rate the reciprocal.
+    `amount` names an amount of work in the run's `amounts`, which replaces the unit of work: a time has the value
+    time / work x amounts[amount], and a rate has the reciprocal value.
     `loop`: every run times single calls in a closed or an open loop; see `LATENCIES`.
     `once`: only run 0 reports the figure, so the figure has no interval. `each_run`: every run reports it. Both kinds
     are in `figures`, under the metric's name. `against` names another case: the metric is the run's own time divided

@@ -1,7 +1,8 @@
 """Axes with their ticks, intervals, marks of verdicts, and legends.
 
-A prediction may be much wider than the measured figures, so the measured figures determine the range of the axis. Near
-bounds of intervals extend the range. `draw_interval` ends other intervals at the edge, with an arrow.
+A prediction may be much wider than the measured figures, so the measured figures determine the range of the axis. The
+bounds of intervals extend the range only if they are near. `draw_interval` ends other intervals at the edge, with an
+arrow.
 """
 
 import math
@@ -46,7 +47,7 @@ _Ticks = Callable[[float, float, int, float, str, bool], Sequence[Tick]]
 
 @dataclass(frozen=True)
 class Axis:
-    """Places values from `low` to `high` between the coordinates `start` and `end`; others go to the nearer end."""
+    """Places values from `low` to `high` between coordinates `start` and `end`; other values go to the nearer end."""
 
     low: float
     high: float
@@ -209,7 +210,7 @@ def _powers(values: Sequence[float], most: int) -> Sequence[Tick]:
 
 
 def axis_of_ratios(ratios: Sequence[float], start: float, end: float, name: str, bounds: Sequence[float] = ()) -> Axis:
-    """A logarithmic axis with ticks at 1 and at round ratios on both sides of it."""
+    """A logarithmic axis with ticks at 1 and at round ratios below and above 1."""
     axis = axis_of([1.0, *ratios], start, end, name, bounds=bounds, log=True)
     ticks = [Tick(1.0, "1")]
     for ratio in (*_RATIOS_ABOVE, *_RATIOS_BELOW):

@@ -207,7 +207,7 @@ def _draw_line(
 
 
 def _draw_heat_map(canvas: Canvas, sweep: Sweep) -> None:
-    """Draw a cell for each pair of values, with the figure and the mark of the verdict. Empty for a missing result.
+    """Draw a cell for each pair of values, with the figure and the mark of the verdict. Without a result it is empty.
 
     If several points have the values of one cell, the cell shows the last of these points.
     """

@@ -61,8 +61,9 @@ def submit_once(
 ) -> T:
     """Call `ask`, which queues a job or a sweep, under a new `idempotency_key`.
 
-    On Ctrl-C, the service may have queued the job or sweep already. Then this calls `ask` again with the same key, to
-    get the same job or sweep, calls `interrupted` with its id, and prints the sentence that `interrupted` returns.
+    On Ctrl-C, the service may have queued the job or sweep already. This function then calls `ask` again with the same
+    key, to get the same job or sweep, calls `interrupted` with its id, and prints the sentence that `interrupted`
+    returns.
     """
     under_one_key = partial(ask, idempotency_key=new_ulid())
     try:

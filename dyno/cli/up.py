@@ -99,8 +99,8 @@ def _check(settings: Settings, port: int, data_dir: Path | None) -> None:
 
 
 def reserve(settings: Settings, devices: Sequence[str], allowed: Collection[int]) -> set[int]:
-    """The cores of `allowed` for the API, Redis and workers' own threads: DYNO_RESERVED_CORES, else one core if four or
-    more are allowed, but none that one of `devices` names.
+    """The cores of `allowed` for the API, Redis and workers' own threads: DYNO_RESERVED_CORES, or else one core that
+    none of `devices` names, if four or more cores are allowed.
 
     Raises WrongSettings for a core that isn't allowed.
     """
@@ -173,7 +173,7 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
         try:
             if server.revive():
                 stack.say("server died; restarted it with its data")
-        except errors.ServerUnavailable as error:  # the next run of the chore tries again
+        except errors.ServerUnavailable as error:  # the stack soon calls `revive` again
             stack.say(f"server died; {error.detail}")
 
     from dyno.store.embedded import EmbeddedServer  # here, since a client-only install has no redis

@@ -22,14 +22,14 @@ from dyno.models.result_export import MAX_LINES, MEDIA_TYPE, ImportReport, Resul
 from dyno.models.spec import Spec
 from dyno.models.sweep import Sweep
 
-ALIVE_S = 2.0  # longer than any response of /livez takes, which needs no other service
+ALIVE_S = 2.0  # longer than /livez ever takes, because it needs no other service
 LONG_POLL_S = 20  # below the API's limit of 60 s, so that proxies with a limit of 30 s don't end the request
 SILENT_S = 45.0  # the service sends a comment into a stream of events every 15 s
-EXPORT_S = 60.0  # for each piece of a page of exported results
+EXPORT_S = 60.0  # timeout for each piece of a page of exported results
 EXPORTED_JOBS = 50  # per page: about 5 MB with all samples
 IMPORT_BYTES = 2**20  # per request, unless a single line is longer
 PLOT_S = 60.0  # the service draws plots one at a time
-UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
+UPLOAD_S = 60.0  # timeout for each piece and for the response, which follows after the service has written the file
 LOG_TIMEOUT = httpx.Timeout(10.0, read=None)  # a runner may print nothing
 DEFAULT_LIMIT = 50
 MAX_PAGE_SIZE = 200  # the API's limit for a page

@@ -119,7 +119,7 @@ def check_done(job: Job) -> None:
 @contextmanager
 def checked_file(job_id: str, artifact: Artifact, to: Path) -> Iterator[Callable[[bytes], None]]:
     """Yield a function that writes the pieces of the artifact. After the block, the file `to` exists if the SHA-256 of
-    all bytes is the one in the list of artifacts. Otherwise raises DownloadDamaged.
+    all bytes equals the SHA-256 in the list of artifacts. Otherwise raises DownloadDamaged.
     """
     unchecked, digest = to.with_name(f"{to.name}.part"), hashlib.sha256()
     try:

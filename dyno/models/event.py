@@ -9,7 +9,7 @@ from dyno.models.result import Metric, VariantName, Verdict
 
 
 class _EventOfJob(Stored):
-    """`id` is the position to resume a stream from. `version` is that of the job's record, which grows by one.
+    """`id` is the position to resume a stream from. `version` is the version of the job's record, which grows by one.
 
     `owner`: the API key that owns the job. Null if no key owns it, or if the worker is older than API keys.
     """

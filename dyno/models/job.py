@@ -37,7 +37,7 @@ def new_ulid(now_s: float | None = None) -> str:
 
 SCHEMA = 1  # a new schema needs a new version of Dyno: each version has its own profiles (dyno/store/placement.py)
 MAX_ATTEMPTS = 2
-MAX_HAND_BACKS = 10  # of a job by workers that shut down; each further hand-back counts as an attempt
+MAX_HAND_BACKS = 10  # hand-backs of a job by workers that shut down; each further hand-back counts as an attempt
 
 
 class Status(StrEnum):
@@ -213,10 +213,11 @@ class BaselineDifference(Stored):
 class BaselineOutcome(Stored):
     """A result compared with a baseline.
 
-    `ratio` says how many times as good the result is as the baseline, adjusted to the clock of the baseline's job if
-    the clocks of a CPU differ by at most 10 %. `low` and `high` bound it with a confidence of 95 %; if they are null,
-    `reason` says why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: the whole interval is above
-    that limit, and the clock is at most 10 % higher than the baseline's. `inconclusive`: all other cases.
+    `ratio` is above 1 if the result is better than the baseline: 2 means twice as good. On a CPU, it is adjusted to the
+    clock of the baseline's job if the clocks differ by at most 10 %. `low` and `high` bound the ratio with a confidence
+    of 95 %; if they are null, `reason` says why. `fail`: the whole interval is below 1 / (1 + margin). `pass`: the
+    whole interval is above that limit, and the clock is at most 10 % higher than the baseline's. `inconclusive`: all
+    other cases.
     """
 
     name: str

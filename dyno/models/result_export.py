@@ -14,7 +14,7 @@ MAX_LINES = 100  # in one request: Redis writes their results in one step, which
 # Limits of an imported result, above the numbers of any workload.
 MAX_METRICS = 500
 MAX_PARAMS = 64
-MAX_ROWS_CHARACTERS = 2**20  # of all rows of one result in the table; each row includes the names of the columns
+MAX_ROWS_CHARACTERS = 2**20  # length of all rows of one result in the table; each row includes the names of the columns
 
 
 class ExportedResult(Stored, serialize_by_alias=True, validate_by_name=True):

@@ -18,17 +18,17 @@ Priority = Literal["low", "normal", "high"]
 MAX_REPLICAS = 64
 BUDGET_S = 15.0  # how long a job measures, by default
 LEAST_RUNS = 5  # results of fewer runs aren't trusted
-TARGET_RUNS = 30  # default maximum of runs for a target
+TARGET_RUNS = 30  # default maximum number of runs, if the spec has a target
 # Numbers of samples of a run that shares a budget.
 SAMPLES = 10  # two windows of warm-up detection
-FEW_SAMPLES = 5  # for a run without time for more
+FEW_SAMPLES = 5  # if a run has no time for more
 MOST_SAMPLES = 40  # if the number of runs is given; more samples would hardly narrow an interval
 MOST_RUNS = 100
-# The values of `min_samples`, `min_s` and `max_s` that a spec leaves out, if it has at least one of them.
+# A spec that sets at least one of `min_samples`, `min_s` and `max_s` has these values for the others.
 MIN_SAMPLES = 20
 MIN_S = 2.0
 MAX_S = 60.0
-TARGET_REL_CI = 0.01  # for a spec without a target: for a range of processes, and for the samples of a run
+TARGET_REL_CI = 0.01  # the default target of a range of processes, and of the samples of a run
 MARGIN, MOST_MARGIN = 0.02, 0.5
 CONFIDENCE = 0.95
 MIN_EXPIRES_IN_S = 60
@@ -263,12 +263,12 @@ class Spec(Model):
 
     @property
     def arms(self) -> list["Spec"]:
-        """The specs that run in turns: this one alone; for an InterleavedSpec the first, the second and the control."""
+        """The specs that run in turns: this spec; for an InterleavedSpec the first, the second and the control."""
         return [self]
 
     @property
     def most_runs(self) -> int:
-        """The maximum number of processes over all arms by the spec alone; a budget or a baseline may add more."""
+        """The maximum number of processes of all arms by the spec's own fields; a budget or a baseline may add more."""
         return sum(arm.measure.runs.max for arm in self.arms)
 
 

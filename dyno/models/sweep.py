@@ -1,7 +1,7 @@
 """Sweeps: one request that becomes many jobs. Requests, stored records and responses.
 
 A point is one combination of axis values. Each round has one job of every point. `base` names some axis values: the
-base of a point is the point that has these values and equals it on all other axes.
+base of a point has these values, and the point's own values on all other axes.
 """
 
 import json

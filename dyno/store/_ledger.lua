@@ -210,9 +210,10 @@ end
 
 -- When a job ends, removes the progress events from the job's own stream: they are most of its events, and no longer
 -- needed. Pieces of log stay. The first entry also stays, as it shows readers that they missed nothing. Entries of
--- partial figures hold no events any more, but a reader's position may be within such an entry. So an entry without a
--- job, which readers skip, replaces each of them. If few entries stay, the stream is rewritten, because deleted entries
--- leave gaps in memory. pcall: a user that may not read or delete entries must still be able to end jobs.
+-- partial figures hold no events any more, but a reader's position may be within such an entry. So each of these
+-- entries is replaced with an entry without a job, which readers skip. If few entries stay, the stream is rewritten,
+-- because deleted entries leave gaps in memory. pcall: a user that may not read or delete entries must still be able to
+-- end jobs.
 local function drop_progress(id)
   local stream, dropped, kept = key('job', id, 'events'), {}, {}
   local entries, changed = redis.pcall('XRANGE', stream, '-', '+'), false
@@ -579,7 +580,7 @@ end
 -- Keys take turns within a priority class, by start-time fair queueing (Goyal, Vin and Cheng, 1996) with jobs of equal
 -- cost: each job has a round, and the queue is sorted by rounds. A new job gets the round that follows the later of two
 -- rounds: the round of its key's last waiting job, and the last round in which devices for the job took a job. So a
--- key's only job in the queue waits for at most one job of each other key. Requests without a key count as one key.
+-- key's only job in the queue waits for at most one job of every other key. Requests without a key count as one key.
 --
 -- `jobs:turns:<queue>`, HASH: "<priority>+<profile>" -> the highest round in which devices of the profile took a job;
 -- "<priority>+" -> the highest of all profiles, for jobs without answers. If it is lost, the first job sets it.

@@ -1,5 +1,5 @@
 #!lua
--- Records the rerun of an alarm's job, or that a client has acknowledged the alarm. Each is recorded once and never
+-- Records the rerun of an alarm's job, or that a client has acknowledged the alarm. Both are recorded once and never
 -- replaced. The records of a series expire together.
 --
 -- KEYS[1]  alarms, HASH "<job> <field>" -> value

@@ -28,7 +28,7 @@ from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, pipelined, store_erro
 log = logging.getLogger(__name__)
 
 QUEUE_POLICIES = {"all-queued-jobs": "the queue", "queued-jobs": "this API key"}  # LimitReached.policy, in words
-_MOST_REMEMBERED = 1000  # keys
+_MOST_REMEMBERED = 1000  # number of keys that a process remembers
 _DAY_S = 24 * 3600
 SESSION_S = 12 * 3600
 _QUEUE_RETRY_S = 2  # a guess: the time of the next claim isn't known

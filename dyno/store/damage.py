@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE, _AT_ONCE = 1000, 100
 _OWNER, _ANY = re.compile(r"(key_\w+)?"), re.compile(".*", re.DOTALL)
-_REPAIRED_WITHIN_MS = 60_000  # then another process may start a repair; 10,000 records take about 1 s
+_REPAIRED_WITHIN_MS = 60_000  # later, another process may start a repair; 10,000 records take about 1 s
 
 
 def _lists(keys: Keys) -> list[str]:

@@ -35,7 +35,7 @@ MIN_DURATIONS = 3  # readings; with fewer, one outlier would decide the median
 _EQUAL_KEPT = 5  # newest readings of equal work
 _WORK_DIGITS = 12
 _OVERDUE_S = 0.5  # assumed remaining time of a running job that should have ended already
-PRIORITY_STEP = 2**50  # between the scores of priority classes, as in _ledger.lua
+PRIORITY_STEP = 2**50  # distance between the scores of priority classes, as in _ledger.lua
 _SIMILAR = math.log(2)  # jobs are of similar size if their estimates are within a factor of 2 of each other
 
 
@@ -94,7 +94,8 @@ def likely_duration_s(readings: Sequence[DurationReading], expected_s: float, wo
 
     It is the median duration of the last jobs of equal work, if there are any. Otherwise it is the estimate times the
     median ratio of actual to estimated duration over the readings of similar size, because startup takes a larger share
-    of small jobs. If fewer than MIN_DURATIONS are similar, uses the nearest; None if there are fewer in all.
+    of small jobs. If fewer than MIN_DURATIONS readings are similar, the readings with the nearest estimates are used.
+    None if there are fewer readings in all.
     """
     equal = [reading.took_s for reading in readings if reading.work == work][:_EQUAL_KEPT]
     if equal:
@@ -364,7 +365,7 @@ FORECAST_FRESH_S = 1.0
 MAX_FORECAST_JOBS = 300
 _MOST_PAIRS = 5_000  # (job, device) pairs in one forecast
 FORECAST_TIMEOUT_S = 1.0  # bounds the delay that a forecast adds to a response
-_REST = 9  # pause between forecasts, in durations of the last forecast, so that they take at most 10 % of the time
+_REST = 9  # the pause after a forecast is this multiple of its duration, so forecasts take at most 10 % of the time
 
 # The workload's estimate, in seconds, of a job's duration on the device; None if it can't run there.
 Estimate = Callable[[Spec, Device], float | None]

@@ -235,7 +235,7 @@ def _with_positions(events: Sequence[JobEvent], before: EventPosition) -> list[J
 
 BLOCK_S = 10.0  # without a reply for this long plus a margin, the reader's connection is considered lost
 _MARGIN_S = 5.0
-_REST_S = 0.01  # between two reads; else each event of a busy service would cost a read
+_REST_S = 0.01  # pause between two reads; without it, each event of a busy service would cost a read
 _RECONNECT_S = 0.5
 _BATCH_ENTRIES = 1000
 

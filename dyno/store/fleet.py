@@ -294,10 +294,10 @@ _QueueProgress = Mapping[
 def queues_to_notify(client: redis.Redis, settings: Settings, device: Device) -> list[str]:
     """The queues to wake so that idle devices check jobs that `device` has passed over.
 
-    For each device profile that hasn't checked these jobs: a queue of its uncordoned device with the latest heartbeat.
-    Empty if `device` is uncordoned and hasn't itself checked all jobs that wait for it, for example while it has a
-    lease. So only cordoned devices, and devices that have checked the jobs, forward a wake-up, and two workers can't
-    wake each other forever. Raises StoreUnavailable.
+    The list has one queue for each device profile that hasn't checked these jobs: a queue that this profile's
+    uncordoned device with the latest heartbeat serves. It is empty if `device` is uncordoned and hasn't itself checked
+    all jobs that wait for it, for example while it has a lease. So only cordoned devices, and devices that have checked
+    the jobs, forward a wake-up, and two workers can't wake each other forever. Raises StoreUnavailable.
     """
     looks = _queue_progress(client, Keys(settings.namespace), queues_served(device))
     if not looks:

@@ -66,7 +66,7 @@ class JobQuery:
 _Reply = list[Any]
 Fetched = asyncio.Future[Any]  # the reply to a command that was sent
 
-_MOST_LOOKED_AT = 800  # maximum index entries of one step, about 1 ms of Redis; reading a record counts as eight
+_MOST_LOOKED_AT = 800  # maximum index entries of one step, about 1 ms of Redis; a record counts as eight entries
 _MOST_TAKEN = 100  # jobs of one step
 _MOST_STEPS = 10
 _SMALL = 50  # a page of up to 50 jobs doesn't wait for other pages, because it takes little time

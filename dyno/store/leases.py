@@ -57,7 +57,7 @@ def headline_arguments(headline: Headline) -> list[str | int]:
     return [headline.own.model_dump_json(), PEERS_KEPT, PEERS_LIFE_S * 1000]
 
 
-_MOST_ASKED = 128  # per call of claim.lua: storing their answers takes Redis about a millisecond
+_MOST_ASKED = 128  # jobs in a call of claim.lua: storing the answers takes Redis about a millisecond
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Leases:
     ) -> list[Any]:
         """Run claim.lua until its reply is final. In between, check whether jobs fit, and correct placement classes.
 
-        Each call may ask about twice as many jobs as the call before. Most claims ask about no job or one class.
+        The number of jobs that a call may ask about doubles with each call. Most claims ask about no job or one class.
         """
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA, _json(held_by)]

@@ -76,7 +76,7 @@ def _expire(client: redis.Redis, keys: Keys, device: str) -> list[Any]:
 
 
 def shorten_leases(client: redis.Redis, settings: Settings) -> list[str]:
-    """Shorten leases that end more than two lease lengths from now: they then end after one. Returns their devices.
+    """Shorten to one lease length all leases that end more than two lengths from now. Returns their devices.
 
     Such leases exist if Redis' clock has stepped back since their last heartbeats. A live worker's next heartbeat
     extends its lease. Raises StoreUnavailable.
@@ -109,7 +109,7 @@ REPAIRS = (
     "index",  # the key of an index, of a webhook's delivery or of an owner's device time had a value of another type
     "failed",  # the record is damaged; the log says how
 )
-_AUDITED_AT_ONCE = 200  # of each: running jobs, queued jobs, jobs of any status; about 1 ms of Redis
+_AUDITED_AT_ONCE = 200  # running jobs, as many queued jobs, and as many jobs of any status; about 1 ms of Redis
 
 
 def audit_indexes(client: redis.Redis, settings: Settings, job_ids: Sequence[str] = ()) -> list[Repair]:

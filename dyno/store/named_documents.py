@@ -113,7 +113,7 @@ class NamedDocuments(Generic[T]):
         return LimitReached(detail, f"{self.kind.noun}s", most, None, _RETRY_S)
 
 
-MOST_BASELINES = 100  # per API key; about 4 kB each
+MOST_BASELINES = 100  # per API key; a baseline takes about 4 kB
 
 
 class Baselines(NamedDocuments[Baseline]):

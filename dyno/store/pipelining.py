@@ -21,7 +21,7 @@ from redis.client import NEVER_DECODE
 
 from dyno.asyncio_tasks import cancel_and_wait
 
-_AT_ONCE = 4  # once so many are unsent, `send` writes them before the loop runs, so that Redis can start
+_AT_ONCE = 4  # `send` writes this many unsent commands before the loop runs, so that Redis can start
 
 
 class SharedConnection:
@@ -43,7 +43,7 @@ class SharedConnection:
         self.round_trips = 0
 
     def send(self, *command: Any, raw: bool = False) -> asyncio.Future[Any]:
-        """A future of the reply or error. All commands that are sent before the event loop runs take one round trip.
+        """A future for the reply or error. All commands that are sent before the event loop runs take one round trip.
 
         `raw`: the reply is bytes instead of text.
         """
@@ -153,7 +153,7 @@ class CachedScript:
         self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
     def send(self, keys: Sequence[str], args: Sequence[Any]) -> asyncio.Future[Any]:
-        """A future of the call's reply. Its error is NoScriptError if the server doesn't know the script."""
+        """A future for the call's reply. Its error is NoScriptError if the server doesn't know the script."""
         return self._client.send("EVALSHA", self._sha, len(keys), *keys, *args)
 
     async def __call__(self, keys: Sequence[str], args: Sequence[Any], sent: asyncio.Future[Any] | None = None) -> Any:
@@ -174,7 +174,7 @@ class PipeliningRedis(redis.asyncio.Redis):
         self.shared = SharedConnection(pool, retries, backoff)
 
     def send(self, *command: Any, raw: bool = False) -> asyncio.Future[Any]:
-        """A future of the unconverted reply. Commands that are sent without awaiting in between take one round trip.
+        """A future for the unconverted reply. Commands that are sent without awaiting in between take one round trip.
         `raw`: the reply is bytes instead of text.
         """
         return self.shared.send(*command, raw=raw)

@@ -22,7 +22,7 @@ _RECORDS_AT_ONCE = 1000
 _DROPPED_AT_ONCE, _CANDIDATES = 50, 200
 _WEBHOOK_ENDED = (None, "delivered", "failed")
 _SIZED, _JOB_BYTES = 50, 6_000  # number of an owner's jobs whose sizes are read; bytes of a job without its large parts
-_PAGES = 20  # of candidates: if the first 4000 have pending webhooks, no job is deleted until some are delivered
+_PAGES = 20  # pages of candidates: if the first 4000 have pending webhooks, no job is deleted until some are delivered
 _NOT_JOBS = ("mem_clients_normal", "mem_aof_buffer")  # memory of pending replies and writes
 
 

@@ -6,7 +6,7 @@ warnings. A result of 17 to 37 kB takes 1.7 to 5 kB, half the size of a gzip fil
 A dictionary never changes, because values that need it are stored for weeks. If the texts change much, add a dictionary
 under the next number.
 
-Parsing the summary of a result takes a tenth of the time of parsing the whole result.
+Parsing a result's summary takes a tenth of the time that parsing the whole result takes.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ RESULT_SHAPE: Final = hashlib.sha256(_SCHEMA).hexdigest()[:8]  # stored results 
 _COMPRESSED = header(RESULT_SHAPE)
 _SAMPLES = TypeAdapter(list[RunSamples])
 _DIGITS = 6  # significant digits: runs scatter by a thousandth and more
-_SHARE_DIGITS = 4  # of shares of cores, most of which come from times in hundredths of a second
+_SHARE_DIGITS = 4  # for shares of cores, most of which come from times in hundredths of a second
 _TIME_DECIMALS = 4  # decimals of Unix times, in seconds
 
 

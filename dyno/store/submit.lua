@@ -21,7 +21,7 @@
 --      or {"key_reused", id} or {"gone", id} (the job's record has expired before the key) or {"full", queued}
 --      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
-local MOST_CLASSES = 32 -- by needs, per queue, as a claim checks each class; other jobs have classes by answers
+local MOST_CLASSES = 32 -- classes by needs in a queue, as a claim checks each class; other jobs have classes by answers
 
 local function accepted(outcome, job_id, queue, record, wake)
   local running = redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)

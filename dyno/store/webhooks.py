@@ -22,7 +22,7 @@ from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, index_errors, store_errors, unless_wrong_type
 
 ATTEMPTS_KEPT = 24  # attempts whose outcome is shown; redelivery can add more
-_SETTLE_WITHIN_S = 15.0  # from the attempt's timeout to the lease's end; if it ends too early, Dyno sends twice
+_SETTLE_WITHIN_S = 15.0  # from the attempt's timeout to the lease's end; if the lease ends too early, Dyno sends twice
 
 
 class LeasedDelivery(NamedTuple):
@@ -49,9 +49,9 @@ class DeliveryQueue:
         self._settle = client.register_script(SCRIPT_SOURCES[Script.SETTLE])
 
     async def take(self, receivers: Sequence[str] = (), owners: Sequence[str] = ()) -> LeasedDelivery | None:
-        """Lease a due delivery, except those for `receivers` and those of `owners`. None if no delivery is due.
+        """Lease a due delivery that isn't for one of `receivers` or of one of `owners`. None if none is due.
 
-        Owners take turns: the owner served longest ago comes first. The receivers of an owner take turns likewise. An
+        Owners take turns: the owner served longest ago comes first. So do the receivers of an owner. An
         attempt counts even if it is never settled; the next attempt follows once the lease is over.
         """
         token = new_token()

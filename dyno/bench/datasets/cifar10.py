@@ -5,7 +5,7 @@ files, compressed files or the published archive. Damaged files are an error. Wi
 
 A binary batch is a series of records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row.
 Pickled batches hold the same data in the same order, so the SHA-256 of the records identifies a batch in any form. Dyno
-reads a pickle only if its MD5 is that of a published file. Some training batches and part of the test batch may be
+reads a pickle only if its MD5 equals a published file's. Some training batches and part of the test batch may be
 missing; `origin.note` lists the batches that are present.
 """
 

@@ -99,7 +99,7 @@ _TRAIN, _TEST = "train", "t10k"
 
 
 def samples(kind: loading.DataKind) -> tuple[int, int]:
-    """The maximum numbers of (training, test) samples. For `auto`, those of the real data set, which it may find."""
+    """The maximum numbers of (training, test) samples. `auto` has the real data set's, since it may find that set."""
     return (SAMPLE_TRAIN, SAMPLE_TEST) if kind == "sample" else (TRAIN_SAMPLES, TEST_SAMPLES)
 
 

@@ -69,7 +69,7 @@ _ARRAYS = (("x", "_tokens"), ("x", "_offsets"), ("y", ""))
 
 
 def read_folder(folder: Path) -> RankedReviews | None:
-    """Read the first of the two files that exists in `folder`; None without such a file. Raises DatasetDamaged."""
+    """Read one of the two files in `folder`, the flat file first; None if both are missing. Raises DatasetDamaged."""
     return read_sequences(folder / "imdb_sequences.npz") or read_keras(folder / "imdb.npz")
 
 
@@ -119,7 +119,7 @@ def _checked(path: Path, train: ReviewPart, test: ReviewPart, sha256: dict[str, 
 
 
 _LEANING = (100, 1_100)  # ranks of words that suggest a label: even ranks positive, odd ranks negative
-_TURNED = 0.35  # share of the words suggesting the wrong label that are replaced by the neighbouring rank
+_TURNED = 0.35  # the neighbouring rank replaces this share of the words that suggest the wrong label
 
 
 def synthetic_ranks() -> RankedReviews:

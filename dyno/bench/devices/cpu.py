@@ -210,8 +210,8 @@ def _int_or_none(text: str) -> int | None:
 TOPOLOGY = Path("/sys/devices/system/cpu")
 MEMINFO = Path("/proc/meminfo")
 NO_CORES = "none"  # value of DYNO_RESERVED_CORES that reserves no core, not even the default one
-RESERVE_FROM = 4  # cores: with fewer, a reserved core would cost the benchmarks too much
-VIRTUAL_UNITS = 64  # per processor; higher numbers are untested
+RESERVE_FROM = 4  # cores; on a host with fewer cores, a reserved core would cost the benchmarks too much
+VIRTUAL_UNITS = 64  # maximum number of virtual devices on a processor; higher numbers are untested
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -252,7 +252,7 @@ def reserved_cores(settings: Settings) -> set[int]:
 
 
 def core_to_reserve(cores: Collection[int], named: Collection[int] = (), topology: Path = TOPOLOGY) -> set[int]:
-    """The first of `cores`, for Dyno's own processes, and its hyperthreads, which share its pipes and caches.
+    """The first of `cores` and its hyperthreads (they share its pipes and caches), to reserve for Dyno's own processes.
 
     Cores `named` by a device aren't reserved. Returns no core if there are fewer than RESERVE_FROM, or if none is left.
     """

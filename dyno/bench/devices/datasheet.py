@@ -35,7 +35,7 @@ class DatasheetRow:
 
 @dataclass(frozen=True)
 class DatasheetPeaks:
-    """Peaks of several chips together: compute by dtype, and memory bandwidth. The cache size is that of one chip."""
+    """Peaks of several chips together: compute by dtype, and memory bandwidth. The cache size is for one chip."""
 
     by_dtype: dict[str, PeakFigure]
     memory: PeakFigure

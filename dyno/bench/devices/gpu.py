@@ -1,6 +1,6 @@
 """Read GPU devices and their facts through NVML, without a framework or a CUDA context.
 
-If a GPU is divided (MIG), its slices are devices, and the GPU isn't: "gpu:0:1" is slice 1 of GPU 0, as NVIDIA's
+If a GPU is divided (MIG), only its slices are devices: "gpu:0:1" is slice 1 of GPU 0, as NVIDIA's
 container tools write it. A device has the UUIDs of its GPUs or of its slice. Its runners see only the devices with
 these UUIDs (`dyno.bench.frameworks.visible_devices`).
 """

@@ -36,7 +36,7 @@ from dyno.settings import Settings
 # flock has no timeout, so Dyno polls it. 10 ms is short compared with the 70 ms that starting a run takes.
 _POLL_S = 0.01
 _RUNNER_EXIT_S = 0.5  # a runner dies within 30 ms of its worker
-HUNG_AFTER_S = 60.0  # by then the runner's worker has tried to kill it and given up (dyno/bench/runner/monitor.py)
+HUNG_AFTER_S = 60.0  # by then the worker has tried to kill its runner and given up (dyno/bench/runner/monitor.py)
 _MOST_BYTES = 1024  # maximum to read from a lock file
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _PID = re.compile(r"[0-9]{1,10}")
@@ -196,7 +196,7 @@ def _open_shared(path: str) -> int:
 
 
 def _checked(descriptor: int, path: str) -> int:
-    """`descriptor`, if it is a file with no other name: a hard link could lead to another file of this user."""
+    """`descriptor`. Raises OSError unless it is a plain file without hard links (they could lead to other files)."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         if (

@@ -56,7 +56,7 @@ class DeviceUsage:
 
 
 class SensorSource(Protocol):
-    """`energy_of` names the parts that the energy counter covers. Over less than `least_energy_s` it is too coarse."""
+    """`energy_of`: the parts that the energy counter covers. Over less than `least_energy_s`, it is too coarse."""
 
     energy_of: str
     least_energy_s: float
@@ -123,7 +123,7 @@ def highest_temperature_c(files: Collection[Path]) -> float | None:
 
 
 def throttle_events(files: Collection[Path]) -> int | None:
-    """Sum of the counters. Every core counts its package's events, so only the difference from zero has a meaning."""
+    """Sum of the counters. Every core counts its package's events, so the sum only shows whether any event occurred."""
     values = [int(text) for file in files if (text := read_kernel_file(file)).isdigit()]
     return sum(values) if values and len(values) == len(files) else None
 
@@ -352,7 +352,7 @@ class SensorRecorder:
         self._source, self._now_s = source, now_s
         self._readings: list[_TimedReading] = []
         self._samples = 0
-        self._rest_until_s = {True: -math.inf, False: -math.inf}  # rest before readings with, without counters
+        self._rest_until_s = {True: -math.inf, False: -math.inf}  # whether with counters -> earliest next reading
 
     def look(self) -> None:
         now_s = self._now_s()
@@ -419,7 +419,7 @@ class _Throttling:
         by_look = [look.throttle_reasons for look in looks if look.throttle_reasons is not None]
         seconds, shares = _grown_s(counted), []
         if seconds is not None and not any(seconds.values()) and _share_of(by_look, COUNTED_REASONS) > 0.5:
-            seconds = None  # most readings have such a reason, so counters that didn't change don't work
+            seconds = None  # most readings have a counted reason, so counters that didn't change don't work
         if seconds is not None:
             shares.append(min(1.0, max(seconds.values()) / (counted[-1].at_s - counted[0].at_s)))
             by_look = [reasons - COUNTED_REASONS for reasons in by_look]

@@ -139,7 +139,7 @@ def _warnings(
     peak: Peak,
     training: Training | None,
 ) -> list[ResultWarning]:
-    """The warnings, one per code: the warning of the runs, else of the whole result, else of the params."""
+    """One warning per code: from the runs, or else from the whole result, or else from the params."""
     target, first = spec.measure.target_of_runs, decided_by(spec.measure, records)
     cases: _Cases[Sequence[RunRecord]] = [*result_metrics.by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]

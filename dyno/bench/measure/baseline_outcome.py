@@ -15,8 +15,8 @@ that provably differed from it, only results after that job are used (`BaselineF
 
 Results of one series on equal CPUs are compared at the clock of the baseline's job, as in a comparison. The elasticity
 (`dyno.bench.measure.series`) is estimated from the earlier jobs, and its error widens the interval. If the clocks
-differ too much for an adjustment, the ratio is as measured, and the result has CLOCK_CHANGED. If the new clock is then
-the higher one, it may hide a slowdown, so the result doesn't pass.
+differ too much for an adjustment, the ratio is as measured, and the result has CLOCK_CHANGED. In this case, a higher
+new clock may hide a slowdown, so the result doesn't pass.
 
 The job must do the same work as the baseline's job, on equal hardware, because a ratio between other sizes, precisions
 or devices isn't a change of speed. The job's spec may allow differences by name (`baseline_allow`).
@@ -24,9 +24,9 @@ or devices isn't a change of speed. The job's spec may allow differences by name
 A fail is a proven slowdown: the whole 95 % interval is below 1 / (1 + margin). If the slowdown equals the margin, a
 single check fails one result in 40 by chance. Unchanged work fails far less often. An inconclusive job may make more
 runs, and is then checked once more. With two checks, a wrong pass and a wrong fail each have a chance below one in 20,
-even if the slowdown equals the margin. Without an earlier job, and if jobs differ as much as runs, the chance is one in
-12 (tests). The job makes as many runs as would settle the outcome at the ratio and scatter of the first check, or no
-more runs if that number is above the maximum. More runs narrow only this job's part of the interval.
+even if the slowdown equals the margin. Without an earlier job, the chance is one in 12 if jobs differ as much as runs
+(tests). The first check's ratio and scatter determine the number of runs that would settle the outcome. The job makes
+them unless their number is above the maximum. More runs narrow only this job's part of the interval.
 
 More runs hardly help with a smaller margin, since they reduce neither the variance of the baseline's job nor the
 variance between jobs. In a simulation (runs scatter by 2 %, 20 earlier jobs), 88 % of unchanged jobs passed at a margin
@@ -131,7 +131,7 @@ def figure_of(
 
 @dataclass(frozen=True)
 class JudgedResult:
-    """A result and its baseline. `peers`: earlier figures of the result's series and of the baseline's, by series id.
+    """A result and its baseline. `peers`: earlier figures of the series of both, by series id.
 
     `free`: params that don't change the work that the baseline's metric measures.
     """
@@ -217,7 +217,7 @@ def _has_higher_clock(judged: JudgedResult) -> bool:
 def runs_to_settle(judged: JudgedResult, most: int) -> int:
     """The number of runs that would settle an inconclusive result at the same ratio and scatter, at most `most`.
 
-    Returns the present number if the outcome is settled or can't be settled, and `most` for a run without scatter.
+    Returns the present number if the outcome is settled or can't be settled, and `most` for a single run.
     """
     metric, runs = judged.result.metric(judged.baseline.metric), len(judged.result.runs)
     if metric is None or not metric.by_run or _no_ratio(judged, metric) or other_work(judged):

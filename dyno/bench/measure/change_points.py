@@ -49,7 +49,7 @@ QUIET_CLOCK = 2 * 0.005**2  # the sum of squares of a clock that deviates by 0.5
 class Change:
     """A change of level at `index`. `before` and `after`: the numbers of values in the old and the new level.
 
-    `ratio`: the geometric mean of the new level divided by that of the old level, with its 95 % interval. `z`: the
+    `ratio`: the new level's geometric mean, divided by the old level's, with its 95 % interval. `z`: the
     significance of Student's test, as the standard normal deviate of the same probability.
     """
 
@@ -110,7 +110,7 @@ def _deviate(difference: float, error: float, degrees: int) -> float:
 
 
 def _strength(before: Any, after: Any) -> float:
-    """z, but 0 if the medians differ by less than half as much as the means: then outliers moved the means."""
+    """z; 0 if the medians differ by less than half as much as the means, because then outliers moved the means."""
     difference, error, degrees = _difference(before, after)
     if abs(median(after.tolist()) - median(before.tolist())) < abs(difference) / 2:
         return 0.0
@@ -171,9 +171,10 @@ def _distance_sums(series: Any) -> Any:
 
 
 def _candidate(sums: Any, start: int, end: int) -> tuple[int, int]:
-    """The cut and last in start..end with the largest weighted energy distance between start..cut and cut..last.
+    """(cut, last) in start..end with the largest weighted energy distance between start..cut and cut..last.
 
-    A side has at least `MIN_LEVEL` values. The distance is n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|) for n and m.
+    A side has at least `MIN_LEVEL` values. Sides of n and m values have the distance
+    n m / (n + m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|).
     """
     import numpy as np
 
@@ -210,7 +211,7 @@ class Shift(NamedTuple):
 def largest_shift(values: Sequence[float], limits: dict[int, float], usual: float = 0.0) -> Shift | None:
     """The largest change of level; None if chance may explain it, or with fewer than five values.
 
-    `usual`: a sum of squares of such values (logarithms) that is already known; the limits were simulated with it.
+    `usual`: a known sum of squares of such values (logarithms), with which the limits were simulated.
     """
     count = len(values)
     if count < min(limits):

@@ -72,7 +72,7 @@ WEAK_SHARE = 0.3
 
 
 def weak_baseline(results: Sequence[Compared], base: int = 0) -> ResultWarning | None:
-    """WEAK_BASELINE, or None: also None if a fraction of peak is unknown, or if no result is faster than the base."""
+    """WEAK_BASELINE if the base is weak, else None; also None without a faster result or a known fraction of peak."""
     first = results[base]
     winners = [row for row in results if row.ratio is not None and row.ratio.verdict is Comparative.FASTER]
     reached = max((row.peak_fraction for row in winners if row.peak_fraction is not None), default=None)
@@ -252,7 +252,7 @@ def _at_clock_of(
 
 
 def _elasticity(base: Result, of_base: Metric, metric: Metric, is_sampled: bool) -> series.Elasticity | None:
-    """The elasticity that was estimated from more jobs. If neither side has one, it is assumed for a sampled metric."""
+    """The elasticity that was estimated from more jobs. For a sampled metric, an unknown elasticity is assumed."""
     repeats = [side.repeat for side in (of_base, metric) if side.repeat and side.repeat.elasticity is not None]
     if not repeats:
         return series.Elasticity(series.assumed_elasticity(base, metric.better)) if is_sampled else None

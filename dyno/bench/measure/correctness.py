@@ -7,31 +7,31 @@ relative error |E| / |A B| without computing A B in float64. All arithmetic here
 
 Tolerance. A value rounded to unit roundoff u errs by 0.42 u (relative root mean square over a log-uniform significand).
 A chain of k products rounds its output k times. For each product, float32 sums over K terms add a random error of at
-most sqrt(K) u32 (u32 is that of float32). The steps' errors add like a random walk, so a correct chain has an error of
+most sqrt(K) u32 (u32 is float32's u). The steps' errors add like a random walk, so a correct chain has an error of
 about sqrt(k) sqrt((0.42 u)^2 + K u32^2). The tolerance is four times this error, but at most a half, because an output
 of zeros errs by 1. A wrong operand, an omitted column, or a missing step gives errors from 1/sqrt(n) to 1.
 
 Eigen, and so TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it. Each product then
-errs by 0.85 u, always downwards, and k products err k times as much. If Y is smaller than is usual for operands of this
-size, the error of a single product is taken relative to the usual size of Y, because a sum of few elements may cancel
-to almost zero while its rounding error remains. The powers of a matrix smaller than 16 x 16 return to earlier values
-and round alike each time, so the errors of k steps add up linearly, not as sqrt(k).
+errs by 0.85 u, always downwards, and k products err k times as much. A sum of few elements may cancel to almost zero
+while its rounding error remains. So if Y is smaller than usual for operands of this size, the error of a single product
+is relative to the usual size of Y. The powers of a matrix smaller than 16 x 16 return to earlier values and round alike
+each time, so the errors of k steps add up linearly, not as sqrt(k).
 
 Precision. The observed precision comes only from the error of a single product. A chain's error depends on both the
 precision and the length, so a wrong chain would look like a coarse precision. Float32 sums over very many terms err
-more, especially if a library keeps few partial sums. A single sum, term by term, as a GPU thread computes it, errs
-most. Its partial sums grow as sqrt(j) over j terms, and each has a rounding error of 0.42 u32. So the sum errs by 0.3
+more, especially if a library keeps few partial sums. A GPU thread that adds all terms to a single sum errs most. Its
+partial sums grow as sqrt(j) over j terms, and each partial sum has a rounding error of 0.42 u32. So the sum errs by 0.3
 u32 sqrt(K), plus or minus a fifth (simulated for K from a thousand to a million). TensorFlow and JAX on a CPU err by
-1e-6 over a million terms. An error of up to 0.36 u32 sqrt(K) may come from float32, even beyond the border to bf16x3.
+1e-6 over a million terms. So float32 may err by up to 0.36 u32 sqrt(K), even if this is above its border to bf16x3.
 
 Training steps. Dyno compares a timed step with a plain float32 step from the same weights, optimiser and seeds, on the
 same batch. The error of a correct step depends on the model as much as on the precision: some gradients only pass
 rounding errors on, others amplify them. So Dyno makes the plain step twice, the second time in the requested precision
 and with a random rounding error added to each weight. The plain steps then change a weight array differently, and this
-difference is the effect of rounding. A step may err by four times this effect, and by at least 2 %, because one draw of
-rounding errors doesn't have every effect. If a value near zero changes its sign at a ReLU, or if two nearly equal
-inputs of a max-pooling swap their order, a small array changes by up to 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6
-seeds). Wrong steps err by 10 % and more (docs/dev/decisions/0018-a-step-against-a-plain-step.md).
+difference is the effect of rounding. A step may err by four times this effect, or by 2 % if that is more, because one
+draw of rounding errors doesn't have every effect. If a value near zero changes its sign at a ReLU, or if two nearly
+equal inputs of a max-pooling swap their order, a small array changes by up to 0.3 % (`cifar10_cnn` compiled with XLA, 2
+of 6 seeds). Wrong steps err by 10 % and more (docs/dev/decisions/0018-a-step-against-a-plain-step.md).
 
 The random rounding error has the size of the precision's unit roundoff. For float32 it is the error of a sum of 65,536
 terms, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries add terms in different orders.
@@ -58,8 +58,10 @@ UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bf
 _RMS_ROUNDING = 0.42
 _SAFETY = 4.0
 MAX_TOLERANCE = 0.5
-_MIXING = 16  # side; 20,000 products err up to 100 times as much as a random walk for sides of 2 to 8, not for 16 to 64
-_CUT_OFF = (0.6, 1.2)  # times u. Truncation errs by 0.85; 0.6 is halfway to rounding's 0.42, 1.2 is equally far above
+# Least side of matrices whose errors add like a random walk. For sides of 2 to 8, 20,000 products err up to 100 times
+# as much as a random walk; for sides of 16 to 64, they don't.
+_MIXING = 16
+_CUT_OFF = (0.6, 1.2)  # times u. Truncation errs by 0.85; 0.6 is halfway to rounding's 0.42, and 1.2 is as far above
 _ROWS_COMPARED = 8
 _ROWS = 512  # rows converted to float64 at once, which bounds the extra memory
 
@@ -146,8 +148,9 @@ def precision_fingerprint(rel_error: float, *, requested: str | None = None, inn
     """The precision that gives this error in one product: the nearest of FINGERPRINTS on a logarithmic scale, or None.
 
     Borders are geometric means of neighbours. The range of fp8 extends as far above its error as below. float32 has no
-    lower border (exact small integers, float64). tf32 and float16 err alike: the answer is "tf32" unless float16 was
-    `requested`. Sums over `inner` terms raise float32's upper border. None if float32 and bf16x3 may both err by this.
+    lower border: small integers are exact, and float64 errs less. tf32 and float16 err alike: the answer is "tf32"
+    unless float16 was `requested`. Sums over `inner` terms raise float32's upper border. None if float32 and bf16x3 may
+    both have this error.
     """
     if not math.isfinite(rel_error) or precision_unchecked(rel_error, inner=inner):
         return None
@@ -162,7 +165,7 @@ def precision_fingerprint(rel_error: float, *, requested: str | None = None, inn
 
 
 def precision_unchecked(rel_error: float, *, inner: int) -> dict[str, str]:
-    """PRECISION_MISMATCH with a reason, if float32 over `inner` terms and bf16x3 may both err by this; else empty."""
+    """PRECISION_MISMATCH with a reason, if float32 over `inner` terms and bf16x3 may both err so much; else empty."""
     if not _LEAST_BF16X3 <= rel_error < _summing(inner):
         return {}
     why = f"float32 sums over {inner} terms may err as much as bf16x3, so the precision is unknown"
@@ -178,8 +181,8 @@ def allowed_error(
 ) -> float:
     """Maximum error of `check`, a chain of `products` products, if a `single` product ran in the `observed` precision.
 
-    The larger tolerance of the requested and the observed precision, if the single product is as exact as the latter:
-    TF32 instead of float32 isn't a wrong result. Otherwise the tolerance of `check`. At most MAX_TOLERANCE.
+    It is the tolerance of `check`. If the single product is as exact as the observed precision, a larger
+    tolerance of that precision counts, up to MAX_TOLERANCE: TF32 instead of float32 isn't a wrong result.
     """
     if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
         return check.tolerance
@@ -189,7 +192,7 @@ def allowed_error(
 
 
 def is_truncated(single: ProductCheck, precision: str) -> bool:
-    """Whether the `single` product's error is that of truncation (elements are too small), not of rounding."""
+    """Whether truncation (elements are too small), not rounding, explains the error of the `single` product."""
     low, high = (times * UNIT_ROUNDOFF.get(precision, 0.0) for times in _CUT_OFF)
     return precision in ("bfloat16", "float16") and low < single.rel_error < high
 
@@ -249,7 +252,7 @@ def _check(expected: Float64, actual: Float64, y: Any, limit: float, usual: floa
 
 
 ALLOWED_ROUNDINGS = 4.0  # times the effect of one rounding of each weight
-MIN_BOUND, MAX_BOUND = 0.02, 0.5  # bounds on the error, as a share of the array's change; without gradients, it is 1
+MIN_BOUND, MAX_BOUND = 0.02, 0.5  # for the error, relative to the array's change; the error is 1 without gradients
 MIN_COMPARED = 0.5  # the minimum share of weights that can be compared; else the step is unchecked
 _LONG_SUM_ROUNDOFF = 2.0**-16
 

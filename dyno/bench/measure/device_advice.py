@@ -1,7 +1,7 @@
 """Rank the devices of a fleet for one spec, by one comparable result of each device.
 
 - Results are comparable if workload, timed params, precision and method agree (`dyno.bench.measure.differences`). Only
-  the largest group of comparable results is ranked; of equally large groups, the group with the newest result.
+  the largest group of comparable results is ranked. If groups are equally large, the newest result decides.
 - A ratio is computed as in a comparison, from the runs of two jobs. But clocks aren't adjusted, since a device with a
   low clock is slow. A price is exact. A device whose ratio has no interval is ranked by its value alone.
 - Work per joule is the mean over the runs. If a run reports no energy, the job's value is used, without an interval.

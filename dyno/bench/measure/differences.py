@@ -102,10 +102,10 @@ class SharedMetrics:
 
     comparable: list[str]
     totals: list[str]
-    differing: Mapping[str, Sequence[Any]]  # the fields of different work -> the value of each side
+    differing: Mapping[str, Sequence[Any]]  # field in which the work differs -> its value on each side
 
     def choose(self, requested: str | None, what: str) -> str:
-        """The metric to compare: `requested`, or the first comparable one. `what` describes such a metric in a message.
+        """The metric to compare: `requested`, or the first comparable metric. `what` describes it in a message.
 
         Raises NotComparable if no metric is comparable, and InvalidComparison if `requested` isn't comparable.
         """

@@ -21,14 +21,15 @@ from dyno.models.device import Device
 from dyno.models.result import ResultWarning
 from dyno.models.runner_protocol import RunRecord
 
-# If the clock stopped after all work, the drain takes 0.02 to 0.2 ms. A reading lasts about 20 ms.
+# The drain's maximum share of the execution time, which is about 20 ms. After all work, a drain takes 0.02 to 0.2 ms.
 DRAIN_LIMIT = 0.05
 DRAIN_FLOOR_S = 1e-3
 # Added work must take at least this share of its expected time; the rest allows for noise.
 GROWTH_SHARE = 0.5
-TELLING_SHARE = 0.25  # of a single execution's time; a smaller share is within the noise
-# A training declares three times the FLOP of its forward pass. Its first layer needs no gradient for its inputs, so a
-# training with hardly any other layer does two thirds of the declared work. Wrong units are off by a factor of two.
+TELLING_SHARE = 0.25  # share of a single execution's time; a smaller share is within the noise
+# Largest accepted factor between declared and counted FLOP. A training declares three times its forward pass's FLOP.
+# Its first layer needs no gradient for its inputs, so a training with hardly any other layer does two thirds of the
+# declared work. Wrong units are off by a factor of two.
 UNIT_LIMIT = 5 / 3
 _NAMED = 5
 

@@ -13,8 +13,8 @@ Waiting alone isn't evidence: a framework with more threads than cores waits for
 (the kernel, Dyno's own API, Redis and worker) is the same in every result, so it is subtracted (`BACKGROUND`,
 `BACKGROUND_PER_CORE`). Interrupts don't add to run_delay, so they are counted for each core, like steal.
 
-Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter reports how much of them
-such work uses, so each busy core is assumed to cause a typical measured loss (docs/dev/decisions/0037).
+Work on the package's other cores shares the last cache, memory bandwidth and turbo. No counter reports the share that
+such work takes, so each busy core is assumed to cause a typical measured loss (docs/dev/decisions/0037).
 """
 
 import math
@@ -43,7 +43,7 @@ ONE_PACKAGE_CORE = 0.045
 # an addition down by 41 % (± 10) and a product by 25 % (± 9); with 7 busy cores, it was 23 % (± 8) and 15 % (± 7). So
 # each busy core is assumed to cause its share of this loss. No other number of cores was measured.
 WHOLE_PACKAGE = 0.4
-# A larger loss spoils a run. The ticks of /proc/stat alone can't suggest such a loss in a run of 1 s on two cores.
+# A larger loss spoils a run. In a run of 1 s on two cores, errors from the ticks of /proc/stat stay below this loss.
 SPOILING = 0.05
 LOOK_EVERY_S = 0.2  # reading the counters of 31 threads takes 1.5 ms
 _LEAST_S = 2.0  # /proc/stat counts in ticks of 10 ms: over 2 s on one core, one tick is 0.5 %

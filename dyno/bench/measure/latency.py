@@ -30,7 +30,7 @@ MOST_S, LEAST_S = 2.0, 0.2  # seconds of each loop
 OF_SHARE = 0.5  # maximum time of all loops of a run, as a part of the run's share of the budget
 _FIRST_CALLS = 10  # unmeasured calls before the first loop
 _UTILISATION = 0.5  # share of the time in which calls use the device, at the rate that run 0 chooses
-_SPIN_S = 0.002  # a sleep overruns by more than this only on a busy host
+_SPIN_S = 0.002  # time to spin instead of sleeping; only on a busy host does a sleep overrun by more
 RATES = "call_rates_per_s"  # the key of the rates in the settings that run 0 tunes
 
 
@@ -74,8 +74,8 @@ def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> C
 
 
 def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Make the calls that arrive in `most_s`, perhaps none. If a call other than the first would begin after twice that
-    time, the device can't keep up, and the loop ends.
+    """Make the calls that arrive within `most_s`; there may be none. The loop ends early if the device can't keep up:
+    if any call except the first would begin after 2 x `most_s`.
     """
     arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
     began_s = clock.now_s()

@@ -79,7 +79,7 @@ def digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-# Codes of disturbances, which later results may not have, and the code of too few samples.
+# Codes of disturbances that later results may not have, and the code for too few samples.
 DISTURBED = frozenset({"NOISY_NEIGHBOUR", "DEVICE_SHARED", "THROTTLED", "CPU_QUOTA", "INSUFFICIENT_SAMPLES"})
 
 

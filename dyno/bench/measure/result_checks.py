@@ -20,7 +20,8 @@ PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 EPOCHS_LIMIT = 0.05
 _LEAST_EPOCH_S, _LEAST_TRAINED_S = 0.5, 1.0
 DIVERGED = 1e9  # a loss this high means divergence, whatever the loss was before
-# Times the loss before the first step. In `shakespeare_lstm`, RMSprop at 1e-2 reached 1.2 times that loss at first.
+# A loss that reaches this many times the loss before the first step has diverged. In `shakespeare_lstm`, RMSprop at
+# 1e-2 reached 1.2 times that loss at first.
 DOUBLED = 2.0
 START_SLACK = 1.05  # the first batch's loss isn't the mean over all batches
 LEAST_STARTING = 32  # minimum number of samples in a batch whose loss stands for a training's start
@@ -122,8 +123,8 @@ def loss_nonfinite(loss: float) -> ResultWarning | None:
 def loss_rising(training: Training) -> ResultWarning | None:
     """Raised if a trial's loss rose or diverged, or if a validation loss wasn't finite.
 
-    The first trial's loss rose if the last epoch's loss is above the first epoch's loss, or if the mean loss of the
-    second half is above that of the first half. For all trials, `loss_diverged` is checked.
+    The first trial's loss rose if the last epoch's loss is above the first epoch's loss, or if the second
+    half's mean loss is above the first half's. `loss_diverged` is applied to every trial.
     """
     losses = [epoch.loss for epoch in training.epochs]
     last = losses[-1] if len(losses) > 1 else None
@@ -277,7 +278,7 @@ def overhead_bound(peak: Peak) -> ResultWarning | None:
 def synthetic_data(
     data: DataOrigin | None, so: str = "so accuracy is not a reference accuracy"
 ) -> ResultWarning | None:
-    """Raised if the data set is a sample or a synthetic twin; `so` is the consequence for the figures."""
+    """Raised if the data are a sample or synthetic; `so` is the consequence for the figures."""
     if data is None or data.kind == "real":
         return None
     message = f"{data.name} is a {data.kind} here, {so}."

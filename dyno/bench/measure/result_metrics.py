@@ -62,7 +62,7 @@ def records_by_case(record: RunRecord) -> list[RunRecord]:
     ] or [record]
 
 
-COLD = "cold_"  # prefix of the names of rates over the first execution
+COLD = "cold_"  # prefix of the names of rates of the first execution
 
 
 def all_metrics(

@@ -159,7 +159,7 @@ def _at_one_clock(results: Sequence[SeriesEntry]) -> tuple[float | None, list[fl
 
 
 def _clock_hz(entry: SeriesEntry) -> float | None:
-    """The clock in `repeat`, else of the runs: a first job of one run has no `repeat`, and on a GPU it has no clock."""
+    """The clock in `repeat`, else the runs' mean: a first job of one run has no `repeat`, on a GPU it has no clock."""
     return (entry.metric.repeat and entry.metric.repeat.clock_hz) or mean_clock_hz(entry.summary)
 
 

@@ -37,7 +37,7 @@ class Clock(Protocol):
         """Monotonic seconds from an arbitrary zero: for durations."""
 
     def epoch_s(self) -> float:
-        """Wall clock, seconds since 1970. It may jump, so use its differences only to check those of `now_s`."""
+        """Wall clock, seconds since 1970. It may jump, so use its differences only to check `now_s`."""
 
     def cpu_s(self) -> tuple[float, float]:
         """(user, system) processor seconds of this process so far, over all its threads and its ended children.
@@ -98,17 +98,19 @@ Execute = Callable[[int], None]  # executes this number of times, then drains th
 Report = Callable[[int, int | None], None]  # samples taken, samples expected
 
 WINDOW = 5
-# For windows of five, U <= 3 has a chance of 5.6 % (tables of U): z = |3 - 12.5| / 4.787 = 1.98. For U = 4, z = 1.78.
+# Between z = 1.98 (U = 3) and z = 1.78 (U = 4), where z = |U - 12.5| / 4.787. For windows of five, U <= 3 has a chance
+# of 5.6 % (tables of U).
 WINDOW_Z = 1.9
 PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
-# These remove a third to two thirds of the error that a gradual warm-up leaves in a value (docs/results/coverage.md).
+# The search for late warm-up removes a third to two thirds of the error that a gradual warm-up leaves in a value
+# (docs/results/coverage.md).
 LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
 MOST_RESETS = 2  # maximum restarts with longer samples once the run's share of the budget is used up
 # One in a thousand: on average, one in 200 jobs of five steady runs has a false alarm.
 DRIFT_P = 0.001
 MAX_GROWTH = 10  # times the executions per sample, in one step: a first reading may be a thousand times too slow
-PREDICTING_SHARE = 0.05  # of the minimum length; a reading of at least this length predicts the executions per sample
+PREDICTING_SHARE = 0.05  # a reading of at least this share of the minimum length predicts the executions per sample
 MAX_EXECUTIONS = 10**9  # a bound for empty work, which never fills a sample
 MARGIN = 1.1  # times the minimum length: the intended length, so that even the fastest samples reach the minimum
 
@@ -182,8 +184,8 @@ class _Sampler:
         self._taken.append(reading)
 
     def _longer(self, reading: TimedSample) -> int:
-        """The number of executions that should take `min_sample_s`. It is at least one more than now, and at most ten
-        times as many, unless the reading is long enough to predict the number.
+        """The number of executions that should take `min_sample_s`; at least one more than in `reading`. If `reading`
+        is too short to predict the number, it is at most ten times the number in `reading`.
         """
         limit = predicted = reading.executions * MAX_GROWTH
         if reading.duration_s > 0:

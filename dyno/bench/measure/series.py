@@ -6,9 +6,9 @@ Figures are compared as logarithms, so a rate and its inverse agree, and no boun
 *Scatter.* A result has two sources of variance, as in ISO 5725-2: between the runs of one job (repeatability), and
 between jobs. A one-way random-effects model gives the variance between jobs: the variance of the jobs' values, minus
 the part from repeatability (7.4). One result's variance is a weighted mean of the measured variance and of an allowance
-with the weight of `ALLOWANCE_JOBS` jobs. The allowance makes a single job's half-width t s sqrt(1 + 1/n): such an
-interval contains one further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, t s sqrt(2/n)
-would contain the mean of n further runs; the rest allows for changes between jobs.
+with the weight of `ALLOWANCE_JOBS` jobs. The allowance makes a single job's half-width t s sqrt(1 + 1/n), so
+that the interval contains one further run (Hahn & Meeker 1991, Statistical Intervals, 4.7). If jobs didn't differ, the
+half-width t s sqrt(2/n) would suffice for the mean of n further runs. The rest allows for changes between jobs.
 
 *Strays.* One outlier must not make the interval useless: a single result that was off by a factor of 20 gave an
 interval from 1e-6 to 1e6 times the value. A job that is further than STRAY from the median of all jobs is left out,
@@ -30,7 +30,7 @@ wandered by 9 to 13 % within an hour, and equal devices differ by 8 %. A larger 
 power limit or a governor: the device is really slower. An adjustment would hide this, so Dyno raises CLOCK_CHANGED.
 
 *Intervals.* The difference between the next result and the last one (`PeerSeries.half_width`) has twice the variance of
-one result (the reproducibility limit of ISO 5725-6, 4.1). This variance includes that of the clocks. An interval around
+one result (the reproducibility limit of ISO 5725-6, 4.1). This includes the clocks' variance. An interval around
 the mean of all jobs would be narrower, but jobs of one hour resemble each other. The ratio of two results
 (`ratio_interval`) has the sum of their variances. The band for results of equal devices (`robust_band`) uses the median
 and the median absolute deviation instead, so a few bad results or a second mode don't widen it.
@@ -47,7 +47,7 @@ from dyno.bench.measure.statistics import median, student_t
 from dyno.bench.measure.warnings import warning
 from dyno.models.result import BasedOn, Metric, Peer, Repeat, Result, ResultSummary, ResultWarning
 
-# With two, the interval contains 90 % of the next results even if jobs differ far more than runs (tests).
+# With two jobs, the interval contains 90 % of the next results even if jobs differ far more than runs (tests).
 ALLOWANCE_JOBS = 2
 STRAY = 0.5  # twice USEFUL, so that workloads whose jobs deviate by 10 % keep all their jobs
 MODE = 0.1  # strays are a second mode if they are more than this share of the jobs, and more than one
@@ -61,8 +61,8 @@ ASSUMED_JOBS = 4
 ASSUMED_DEVIATION = 0.01
 ASSUMED_ERROR = 0.3  # the assumed value's standard deviation; a uniform distribution from 0 to 1 has 0.29
 LARGEST_CHANGE = 0.1
-CLOCK_ERROR = 0.01  # of one run's clock: in recorded jobs, clocks deviated by 0.4 to 1.5 % from run to run
-CLOCK_DEVIATION = 0.02  # from job to job, assumed until a series has enough jobs; recorded: 1.2 to 2.7 %
+CLOCK_ERROR = 0.01  # deviation of one run's clock; in recorded jobs, clocks deviated by 0.4 to 1.5 % from run to run
+CLOCK_DEVIATION = 0.02  # of the clock from job to job, assumed until a series has enough jobs; recorded: 1.2 to 2.7 %
 CLOCK_JOBS = 2
 _ASSUMED_SQUARES = ASSUMED_JOBS * ASSUMED_DEVIATION**2
 

@@ -4,14 +4,15 @@ MULTIMODAL: do the runs fall into two groups far apart? The check splits the med
 groups is the largest multiple of the scatter within them. This multiple corresponds to the likelihood ratio of two
 normal groups of one width against a single group (Engelman & Hartigan 1969, "Percentage Points of a Test for
 Clusters"). The published percentage points assume normal runs. Runs have heavier tails, so MULTIMODAL_LIMITS were
-simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). Of such sets of runs, 1 %
-raise a false alarm. With normal runs, fewer sets do (0.1 % of sets of ten runs), and with exponential runs, 2 % do.
+simulated for Student's t with 3 degrees of freedom (400,000 trials, 100,000 from 30 runs on). 1 % of these sets of runs
+raise a false alarm. Fewer sets of normal runs do (0.1 % of sets of ten runs), and 2 % of sets of exponential runs do.
 
 Power: if a fifth of all processes are in a second mode, at least one of five runs is in it in 67 % of cases (1 -
 0.8^5), and at least one of 14 runs in 96 %. A mode without runs can't be detected: the runs look like a job with one
 mode. A mode with runs is detected if the modes are far apart compared with the scatter within them. With ten runs, half
 of the modes that are 10 standard deviations apart are detected (one training loop alternated between 180 and 310 us a
-sample). The interval contains nearer modes: it is as wide as their distance. `benchmarks/coverage.py` measures this.
+sample). Modes that are nearer lie within the interval, which is as wide as their distance. `benchmarks/coverage.py`
+measures this.
 
 THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` returns the codes that couldn't be checked. Without a
 counter, as in most virtual machines, each run measures a CPU's clock on one core right after the samples. This reading
@@ -36,7 +37,7 @@ from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import FEW_SAMPLES, DeviceKind, Measure
 
-# Executions may get slightly faster after calibration, so samples get slightly shorter.
+# Samples must reach this share of the minimum length, since executions may get slightly faster after calibration.
 _SHORT = 0.9
 HOST_CORES = 2  # for an accelerator: the thread that starts the work, and the framework's thread that waits for it
 
@@ -77,7 +78,7 @@ def _to_reach_it(measure: Measure, sample_s: float, least_s: float) -> str:
     return f" To reach it, set {' and '.join(settings)}." if settings else ""
 
 
-COMMON_CONFIDENCE = 0.99  # of the interval of a drift that all runs share
+COMMON_CONFIDENCE = 0.99  # confidence of the interval of a drift that all runs share
 
 
 def no_steady_state(records: Sequence[RunRecord], rel_half_width: float | None) -> ResultWarning | None:
@@ -232,7 +233,7 @@ def multimodal(medians: Sequence[float]) -> ResultWarning | None:
 
 
 def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
-    """The sum of squares between two groups over the sum within them; infinite if neither group scatters."""
+    """The sum of squares between two groups, divided by the sum within them; infinite if neither group scatters."""
     within = statistics.squares(low) + statistics.squares(high)
     between = (fmean(high) - fmean(low)) ** 2 * len(low) * len(high) / (len(low) + len(high))
     return between / within if within > 0 else math.inf
@@ -271,7 +272,8 @@ def device_shared(sensors: Sensors | None) -> ResultWarning | None:
     return warning("DEVICE_SHARED", other_processes=sensors.other_processes, utilisation=sensors.utilisation)
 
 
-# On a busy host, measurements of one clock scatter by 2 % (`dyno.bench.devices.cpu_speed`).
+# A smaller spread of two runs' clocks is no drift: on a busy host, measurements of one clock scatter by 2 %
+# (`dyno.bench.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
 # A larger change from one run to the next is a step, whatever the clocks of the other runs are. The limit is five
 # standard deviations of the change between two runs whose clock wanders by 1.5 % (`dyno.bench.measure.change_points`).

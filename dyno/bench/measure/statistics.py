@@ -1,6 +1,6 @@
 """Compute figures from samples, with their intervals. All functions take sequences of floats in one unit.
 
-No function drops outliers. A figure that needs more values is None, never zero.
+No function drops outliers. If there are too few values for a figure, the figure is None, never zero.
 """
 
 import math

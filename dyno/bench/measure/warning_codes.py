@@ -8,7 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 Severity = Literal["A", "B", "C"]
-# Class -> meaning. A warning of A makes a result untrusted, one of B at best indicative; C doesn't change the verdict.
+# Class -> meaning. With a warning of class A, a result is untrusted; with class B, it is indicative at best. Class C
+# doesn't change the verdict.
 CLASSES: dict[Severity, str] = {"A": "the number is wrong", "B": "it may not repeat", "C": "read it with care"}
 
 

@@ -1,6 +1,6 @@
 """After the samples of the first run, make the checks that need further executions.
 
-All checks together take less time than a sample, if a sample has many executions; if it has only one, they take up to
+If a sample has many executions, all checks together take less time than a sample. If it has only one, they take up to
 the time of four samples. Before a check raises a warning, it repeats the suspicious reading and uses the fastest one,
 because other processes can only make work slower. A check that can't run leaves its code in `unchecked`, with a reason.
 
@@ -84,8 +84,9 @@ _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # limits of the rounds that conf
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
-# A call costs 0.1 ms. Doubling the work of a shorter execution hardly changes its time: try larger factors first. If an
-# execution is faster than the device allows, it did no work: try factor 2 first, as compilers may drop only small work.
+# For executions shorter than this, try larger factors first: a call costs 0.1 ms, so doubled work hardly changes the
+# time. If an execution is faster than the device allows, it did no work: try factor 2 first, as compilers may drop only
+# small work.
 _CALL_S = 2e-4
 _SPAN = 8  # ratio of the numbers of executions in the two readings that confirm a suspicion
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
@@ -151,7 +152,7 @@ class _CaseChecks:
                 self._findings.unchecked[code] = reason
 
     def _read_count(self) -> int:
-        """The number of executions in 20 ms, at most half of those in a sample; two if a sample has one execution."""
+        """The number of executions in 20 ms, at most half of a sample's executions; 2 if a sample has one."""
         return 2 if self._count == 1 else max(1, min(self._count // 2, math.ceil(_READ_S / self._single_s)))
 
     def _drained(self, count: int, reading: DrainReading) -> None:
@@ -220,14 +221,14 @@ class _CaseChecks:
                     return None
                 if self._decides(growth, single, several):
                     return None
-            else:  # repeated only if no larger work decides: this reading can't prove that work was eliminated
+            else:  # this reading can't prove that work was eliminated: repeat it only if no larger work decides
                 largest = times > 2 or unsure is None  # of the work tried so far
                 unsure = partial(self._decides, growth, single, several) if largest else unsure
                 single_s = min(single_s, single())
         return None if unsure is not None and unsure() else _TOO_SMALL
 
     def _less_work(self, grown: Grown, least_s: float) -> str | None:
-        """Time 0.1, 0.2, 0.5 or 2 times the work if a sample is one execution. Returns why the check is undecided."""
+        """Like `_more_work`, if a sample is one execution: time a part of the work, or twice the work."""
         single = partial(self._each_s, self._subject.execute, 1)
         for share in _PARTS:
             if (execute := grown(share)) is not None:
@@ -288,7 +289,7 @@ class _CaseChecks:
 
 
 def _fastest(growth: WorkGrowth, several: Callable[[], float], readings: int) -> WorkGrowth:
-    """`growth`, in which the time of the grown work is the shortest of its own and `readings` further readings."""
+    """`growth` with the shortest time of the grown work: its own, or the time of one of `readings` more readings."""
     return replace(growth, grown_s=min(growth.grown_s, *(several() for _ in range(readings))))
 
 

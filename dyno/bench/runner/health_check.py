@@ -117,7 +117,7 @@ class _NoHeartbeat:
 
 
 def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_s: float = PROOF_TIMEOUT_S) -> None:
-    """Test forking with the default framework now. The launcher tests each other framework before its first runner.
+    """Test forking with the default framework now. The launcher tests any other framework before its first runner.
 
     Falls back to spawning if a tiny forked job fails, or hasn't ended after `deadline_s`. If another runner still holds
     the device, or the host is full, the test is inconclusive: the first job then forks.

@@ -39,7 +39,7 @@ class JobProgress:
         self._plan, self._likely_s = plan, likely_s
         self._took: list[RunTimes] = []
         self._is_first: list[bool] = []  # whether each ended run was a first run, with training, tuning or checks
-        self._began_s = 0.0  # of the current run
+        self._began_s = 0.0  # start of the current run
         self._trained_from: tuple[float, float] | None = None  # time and share at this run's first training frame
         self._training_s = self._training_ends_s = 0.0  # of the current run, estimated from its steps; 0 if unknown
 

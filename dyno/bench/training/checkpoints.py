@@ -20,7 +20,7 @@ _LISTED = 3  # maximum number of differences in an error message
 
 
 def save_model(model: Any, folder: Path | None, export: Export | None = None) -> None:
-    """Write `model.weights.h5`, `model.keras` and the `export` to `folder`, if that isn't None.
+    """Write `model.weights.h5`, `model.keras` and the `export` to `folder`, unless it is None.
 
     The `.keras` file also holds the layers and the optimiser's state. A zipped SavedModel supports inference only.
     """

@@ -216,7 +216,7 @@ class _Candidates:
         return trainer
 
     def _time(self, setting: bool, trainer: Trainer) -> None:
-        """Time steps that queue on the device, as in a sample: reading back after each step would hide XLA's gain."""
+        """Measure steps that queue on the device, as in a sample: reading back after each would hide XLA's gain."""
         self._context.report("build", 0, None, "steps")
         while (spent_s := _spent_s(trainer, self._steps[setting])) < _ROUND_S and self._steps[setting] < _MOST_STEPS:
             self._steps[setting] *= 2

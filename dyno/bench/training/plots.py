@@ -11,7 +11,7 @@ from dyno.charts import result_charts
 from dyno.charts.drawing import font
 from dyno.models.result import Epoch
 
-_COLUMNS, _MOST_ROWS = 5, 12  # such a gallery fits a page's text column and is readable on a phone
+_COLUMNS, _MOST_ROWS = 5, 12  # a gallery of this size fits a page's text column and is readable on a phone
 _CELL, _IMAGE = 144, 128  # pixels
 _TEXT, _LINE = 18, 22
 _RED, _GREY = "#b0261e", "#444b53"

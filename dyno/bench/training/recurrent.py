@@ -24,7 +24,7 @@ from dyno.models.result import ResultWarning
 from dyno.models.spec import FrameworkName
 
 Recurrence = Literal["auto", "loop", "unrolled"]
-MAX_UNROLLED = 256  # steps; the graph and its build time grow with them
+MAX_UNROLLED = 256  # steps; the graph and its build time grow with their number
 
 Width = Annotated[int, Field(ge=1, le=65536)]  # of an embedding
 Units = Annotated[int, Field(ge=1, le=8192)]  # of a recurrent layer
@@ -115,7 +115,7 @@ class RecurrentCost:
 
 
 def estimate_recurrent_step(cost: RecurrentCost, device: Device, replicas: int) -> estimates.StepCost:
-    """The products at a share of the peak (or an assumed rate), plus the fixed cost of each time step.
+    """The time of the products at a share of the peak (or an assumed rate), plus the fixed cost of each time step.
 
     Every replica has its own loop; the loops of virtual devices share the cores. `touched_bytes` assumes the framework
     that keeps the most bytes, so only data that surely fits in a cache raises CACHE_RESIDENT.

@@ -25,7 +25,8 @@ from dyno.models.result import Precision, ResultWarning
 from dyno.processes import host_peak_bytes
 from dyno.settings import Settings
 
-# Keras' dynamic loss scale starts at 2^15, halves at each skipped step and doubles every 2000 steps.
+# Steps that may be skipped: a fixed number and a share of all steps. Keras' dynamic loss scale starts at 2^15, halves
+# at each skipped step and doubles every 2000 steps.
 _SKIPPED, _SKIPPED_SHARE = 32, 1e-3
 
 

@@ -57,7 +57,7 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._certificate = certificate
-        self._renewal: asyncio.Task[NoReturn] | None = None  # ends with the loop
+        self._renewal: asyncio.Task[NoReturn] | None = None  # runs until the event loop ends
         self._stopping, self._prints = stopping, prints
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -57,7 +57,7 @@ class KeyGate:
         """Whether a key is needed, from an answer of the store that is at most one second old.
 
         While the store is unreachable, a closed gate stays closed. An open gate stays open for 2 s, or without a time
-        limit if `while_away` is set. After these 2 s, and if the store has never answered, raises StoreUnavailable.
+        limit if `while_away` is set. Raises StoreUnavailable after these 2 s, and if the store has never answered.
         """
         if self._always:
             return True

@@ -70,7 +70,7 @@ class Heartbeat:
     """The heartbeat of one attempt. One object serves all runs, so that many short runs can't delay a heartbeat.
 
     `due_s` is the time of the next heartbeat on `clock`. `heard`: whether the last heartbeat reached the store.
-    Replace `progress` once the duration of the runs has been estimated.
+    The caller replaces `progress` once it has estimated the duration of the runs.
     """
 
     def __init__(

@@ -234,7 +234,7 @@ def describe_webhooks(document: dict[str, Any]) -> None:
 
 
 _REF_PREFIX = "#/components/schemas/"
-_REQUEST_PREFIX = "Submit"  # of the names of request schemas
+_REQUEST_PREFIX = "Submit"  # begins the names of request schemas
 
 
 def open_response_schemas(document: dict[str, Any]) -> None:

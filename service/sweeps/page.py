@@ -175,7 +175,7 @@ def as_sweep(workload: str, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _of_field(error: FieldError) -> FieldError:
-    """The error with a pointer to its field of the form: /params/n for /grid/params.n/1 and for /spec/params/n/0."""
+    """The error, pointing to a field: /spec/params/n/0 becomes /params/n, and /grid/params.n/1 becomes /params.n."""
     first, *rest = error.pointer.strip("/").split("/")
     if first == "grid":
         return replace(error, pointer="/".join(["", *rest[:1]]))

@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Print the address once everything is open. With port 0 the system picks a port, which scripts read here."""
+        """Print the address once everything is open. With port 0 the system picks a port; scripts read it here."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:

@@ -3,7 +3,7 @@
 A key is always needed if the settings demand one; otherwise it is needed as soon as the first key exists. Until then
 the API serves only clients on its own host. Other hosts can't reach an API on loopback, but a foreign web page can
 make a browser on this host send requests. The page's host name may resolve to 127.0.0.1 after the page was loaded (DNS
-rebinding), or a request takes effect although the page can't read the response. Behind a proxy, clients look local.
+rebinding), or a request may take effect even if the page can't read the response. Behind a proxy, clients look local.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ from dyno.models.runner_protocol import ProgressFrame
 from dyno.store.leases import Claim, Leases, LogPiece
 from workers.outcome import Dropped, HandedBack, Outcome, Stopped
 
-FIRST_BEAT = 0.25  # share of `heartbeat_s` before the first heartbeat, so that short jobs have progress, too
+FIRST_BEAT = 0.25  # the first heartbeat comes after this share of `heartbeat_s`: short jobs have progress, too
 
 
 PIECE_BYTES = 16 * 1024  # limit per heartbeat; only the end of longer output is kept

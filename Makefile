@@ -10,15 +10,15 @@ LOCK := $(LOCKER)/bin/uv pip compile --python $(LOCKER)/bin/python --universal -
 	--generate-hashes --no-emit-index-url --no-header --quiet
 TESTED := --constraint requirements/dev.txt --annotation-style line
 
-# Containers often forbid it, and every process that a test starts would compile again what has changed.
+# Containers often set it. Then each process that a test starts would compile the changed files again.
 export PYTHONDONTWRITEBYTECODE :=
 
 PYTEST := $(BIN)/python -m pytest
-# What `make test` leaves to `make verify`.
+# Excludes the tests that only `make verify` runs.
 QUICK := and not verify
-# The files with tests marked alone: collecting all others takes longer than those tests.
+# The files with tests marked `alone`. Collecting the other files, too, would take longer than these tests.
 ALONE = $$(grep -rlE 'mark\.alone' tests api_tests)
-# The locks that images install (deploy/Dockerfile).
+# The files of requirements/ that images install (deploy/Dockerfile).
 IMAGES := server cpu gpu jax-cuda jax-tpu
 
 .PHONY: help install demo test verify matrix lint bench method workloads reproduce chaos fuzz docs site openapi lock dist sbom audit clean
@@ -47,38 +47,40 @@ $(LOCKER)/.ready: requirements/uv.txt
 demo: install  # start a Dyno, run a matmul and a short training over HTTP, end it
 	$(BIN)/dyno demo
 
-# 6 minutes on two cores (docs/dev/test-time.md). Four files at a time, since tests wait for a third of their time; all of api_tests first, in one process. What is marked alone follows, unless Ctrl-C or an error came.
-test: install  # what protects every change, with ruff and mypy among the tests
+# 6 minutes on two cores (docs/dev/test-time.md). Four files run at a time, since tests wait for a third of their time.
+# The tests of api_tests/ are first, all in one process. Tests marked `alone` follow, unless Ctrl-C or an error ended
+# the other tests.
+test: install  # the tests that each change must pass, ruff and mypy included
 	@$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -m 'not alone $(QUICK)'; first=$$?; \
 		test $$first -le 1 || exit $$first; \
 		$(PYTEST) -m 'alone $(QUICK)' $(ALONE) && exit $$first
 
-verify: install  # every test, a real browser's too where Chromium is, then the matrix; more than an hour
+verify: install  # every test, with those in a real browser if Chromium is installed, then the matrix; more than an hour
 	@DYNO_TEST_TO_THE_SECOND=yes LIFE_EXAMPLES=100 $(MAKE) test QUICK=; first=$$?; $(MAKE) matrix && exit $$first
 
-matrix: install  # what measures, under other processors and surroundings (make matrix ROWS='avx2 one-core')
+matrix: install  # the measurement tests, under other processors and conditions (make matrix ROWS='avx2 one-core')
 	@$(BIN)/python -m tests.matrix $(ROWS)
 
 lint: install  # ruff and mypy alone
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/mypy
 
-bench: install  # how fast Dyno itself is, and whether it stays so; an hour, writes docs/results/
+bench: install  # measure how fast Dyno itself is, and whether it stays fast; an hour, writes docs/results/
 	$(BIN)/python -m benchmarks
 
-method: install  # is the method right? an idle machine for 3.5 h; most of it resumes, writes docs/results/
+method: install  # check the method of measuring: an idle machine for 3.5 h; most of it resumes, writes docs/results/
 	$(BIN)/python -m benchmarks method
 
-workloads: install  # every workload on every framework, in minutes each; resumes, writes docs/results/workloads.md
+workloads: install  # run every workload on every framework, minutes each; resumes, writes docs/results/workloads.md
 	$(BIN)/python -m benchmarks.workloads
 
-reproduce: install  # the articles' experiments; hours, resumes, writes docs/results/reproduction.md
+reproduce: install  # repeat the articles' experiments; hours, resumes, writes docs/results/reproduction.md
 	$(BIN)/python -m benchmarks.reproduce
 
-chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then three hosts, one of them cut off; looks for jobs that were lost or ended twice
+chaos: install  # ten minutes of random faults (make chaos SEED=7), then three hosts, one of them cut off: no job may be lost or end twice
 	$(BIN)/python -m chaos $(if $(SEED),--seed $(SEED))
 	DYNO_TEST_CUT_S=60 $(PYTEST) tests/workers/whole/test_hosts.py
 
-fuzz: install  # ask a Dyno for ten minutes whatever the OpenAPI document allows, and what it doesn't (make fuzz SEED=7)
+fuzz: install  # send a Dyno valid and invalid requests for ten minutes, by the OpenAPI document (make fuzz SEED=7)
 	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 docs: install  # write the parts of README.md and docs/ that the code declares
@@ -90,7 +92,7 @@ site: install  # build docs/ as pages for a browser, which the API then serves a
 openapi: install  # write docs/openapi.json, the reviewed snapshot
 	$(BIN)/python -m service.openapi
 
-# With a uv of its own, so that no environment is made or changed, whichever VENV names.
+# Uses a uv of its own, so that the environment VENV is neither made nor changed.
 # The images get the versions that the tests run with.
 lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra cpu --extra jax --extra demo --extra otel --extra parquet --extra build --extra dev pyproject.toml -o requirements/dev.txt
@@ -107,12 +109,12 @@ dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 dist: site  # the wheel of this commit, the same bytes on every machine, in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist .
 
-sbom: install  # what each image consists of, as CycloneDX in build/sbom/
+sbom: install  # list the packages of each image, as CycloneDX in build/sbom/
 	@mkdir -p build/sbom
 	set -e; for lock in $(IMAGES); do $(BIN)/cyclonedx-py requirements requirements/$$lock.txt --pyproject pyproject.toml \
 		--output-reproducible --output-format JSON --output-file build/sbom/$$lock.cdx.json; done
 
-# Strict: without it, packages that can't be looked up are left out, and an audit of nothing passes.
+# Without --strict, pip-audit leaves out packages that it can't look up, so an audit of no packages would pass.
 audit: $(LOCKER)/.ready  # look up known vulnerabilities of the locked packages, in the package index
 	set -e; for lock in $(IMAGES); do $(LOCKER)/bin/uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes -r requirements/$$lock.txt; done
 

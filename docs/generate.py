@@ -1,4 +1,4 @@
-"""Write the parts of the docs that the code declares: `make docs`. tests/test_docs.py fails where they differ."""
+"""Write the parts of the docs that the code declares (`make docs`). tests/test_docs.py fails if a page is outdated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNITS: dict[str | None, Callable[[Any], str]] = {
 
 
 def warnings() -> str:
-    """A section for each warning, by class; then those of a spec at its submit."""
+    """A section for each warning: the warnings of results, by class, then the warnings of a spec at its submit."""
     parts = [(f"{key}: {title}", [row for row in _OF_RESULTS if row.severity == key]) for key, title in CLASSES.items()]
     parts.append(
         ("At submit: the spec may not measure what you want", [row for row in CODES.values() if row.at_submit])
@@ -163,7 +163,7 @@ def keys() -> str:
 
 
 TABLE = re.compile(r"^\| workload \|.*\n(?:\|.*\n)+", re.MULTILINE)
-# Page -> the part of it that is generated, and what generates it.
+# Page -> its generated part, and the function that generates this part.
 GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
     "README.md": (TABLE, workloads_in_short),
     "docs/workloads.md": (TABLE, workloads),
@@ -175,7 +175,7 @@ GENERATED: dict[str, tuple[re.Pattern[str], Callable[[], str]]] = {
 
 
 def generated(page: str) -> str:
-    """The whole page with its generated part anew."""
+    """The whole page, with its generated part replaced by the current text."""
     part, make = GENERATED[page]
     text, count = part.subn(lambda _: make(), (ROOT / page).read_text())
     assert count == 1, f"{page} has no place for its generated part"

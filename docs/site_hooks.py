@@ -27,7 +27,7 @@ def _expanded(entry: Any, docs: Path) -> Any:
 
 
 def on_post_build(config: Any) -> None:
-    """Delete what the pages don't load, 2 MB of 8: source maps, and the search's other languages."""
+    """Delete files that no page loads, 2 of 8 MB: source maps, and the search's files for other languages."""
     scripts = Path(config.site_dir) / "assets"
     for unused in [*scripts.rglob("*.map"), *(scripts / "javascripts" / "lunr").rglob("*.js")]:
         unused.unlink()

@@ -1,4 +1,4 @@
-"""The HTTP service: JSON and pages over HTTP. `__main__` runs the application of `app` in `server`.
+"""The HTTP service: JSON and pages over HTTP. `__main__` runs the application of `app` on the server of `server`.
 
 Each feature is a folder with its routes, its logic, its page and its templates. Features share these modules:
 

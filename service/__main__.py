@@ -57,12 +57,12 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._certificate = certificate
-        self._renewal: asyncio.Task[NoReturn] | None = None  # ends with the loop
+        self._renewal: asyncio.Task[NoReturn] | None = None  # runs until the event loop ends
         self._stopping, self._prints = stopping, prints
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Print the address once everything is open. With port 0 the system picks a port, which scripts read here."""
+        """Print the address once everything is open. With port 0 the system picks a port; scripts read it here."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:

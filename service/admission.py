@@ -201,7 +201,7 @@ def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
 def _candidate(request: JobRequest, device: Device) -> _Candidate:
     run = request.estimate(device)
     measure = request.spec.measure
-    sure_s = 0.0 if measure.is_divided else measure.runs.min * measure.least_s  # each run samples at least `least_s`
+    sure_s = 0.0 if measure.is_divided else measure.runs.min * measure.least_s  # runs sample for `least_s` or longer
     return _Candidate(device, run, run.in_all_s(measure), sure_s)
 
 
@@ -225,7 +225,7 @@ def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -
         fields.append("/measure/budget_s")
     if measure.runs.min > 1 and not measure.buys_runs:
         fields.append("/measure/processes")
-    if 2 * first.sure_s > first.time_s - first.run.train_s:  # most of the runs' time
+    if 2 * first.sure_s > first.time_s - first.run.train_s:  # samples take most of the runs' time
         fields.append("/measure/min_s")
     return errors.ExceedsTimeout(
         [errors.FieldError(pointer, "exceeds-timeout", detail) for pointer in ["/timeout_s", *fields]]

@@ -3,7 +3,7 @@
 A key is always needed if the settings demand one; otherwise it is needed as soon as the first key exists. Until then
 the API serves only clients on its own host. Other hosts can't reach an API on loopback, but a foreign web page can
 make a browser on this host send requests. The page's host name may resolve to 127.0.0.1 after the page was loaded (DNS
-rebinding), or a request takes effect although the page can't read the response. Behind a proxy, clients look local.
+rebinding), or a request may take effect even if the page can't read the response. Behind a proxy, clients look local.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class KeyGate:
         """Whether a key is needed, from an answer of the store that is at most one second old.
 
         While the store is unreachable, a closed gate stays closed. An open gate stays open for 2 s, or without a time
-        limit if `while_away` is set. After these 2 s, and if the store has never answered, raises StoreUnavailable.
+        limit if `while_away` is set. Raises StoreUnavailable after these 2 s, and if the store has never answered.
         """
         if self._always:
             return True

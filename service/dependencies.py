@@ -106,7 +106,7 @@ def sends(*components: str) -> dict[str, Any]:
 
 
 MAX_WAIT_S = 60
-LIST_HEADERS = frozenset({"if-none-match", "prefer"})  # several lines of these headers are one list
+LIST_HEADERS = frozenset({"if-none-match", "prefer"})  # several lines of such a header form one list
 _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 

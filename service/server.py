@@ -180,7 +180,7 @@ def set_tcp_user_timeout(listening: Iterable[socket.socket]) -> None:
 
 
 _CERT, _KEY = "DYNO_TLS_CERT_FILE", "DYNO_TLS_KEY_FILE"
-_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second one: the key is for another algorithm
+_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second: a key of another algorithm
 
 
 def tls_error(settings: Settings) -> str | None:

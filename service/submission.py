@@ -55,7 +55,7 @@ from service.validation import ComparisonRequest, JobRequest, errors_in_spec, va
 log = logging.getLogger(__name__)
 
 WAKE_WITHIN_S = 2.0
-_NEW_WORKER_S = 0.05  # with a shorter limit, each job for an absent device would read the list of workers
+_NEW_WORKER_S = 0.05  # maximum age of a list that shows no worker; if 0, each job for an absent device would read it
 _waking = set[asyncio.Task[None]]()  # tasks that send wake-ups in 4 ms each; responses don't wait for them
 _wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hangs doesn't use up the shared threads
 
@@ -107,10 +107,10 @@ def rerun_request(job: Job, state: State, body_sha256: str) -> JobRequest | Comp
 
 
 def stored_request(spec: Spec, state: State) -> JobRequest:
-    """A stored spec as a request, without a sweep's label, because that label marks the sweep's own jobs. Also without
-    a default `expires_in_s` and a `timeout_s` above the limit, because limits may be lower by now.
+    """A stored spec as a request. Drops a sweep's label, because that label marks the sweep's own jobs.
 
-    Raises InvalidSpec.
+    Limits may be lower by now: drops `expires_in_s` if it is the default, and lowers `timeout_s` to the limit. Raises
+    InvalidSpec.
     """
     is_default = spec.expires_in_s == Spec.model_fields["expires_in_s"].default
     document = spec.model_dump(mode="json", exclude={"expires_in_s"} if is_default else None)

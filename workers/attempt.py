@@ -104,7 +104,7 @@ def _failed(outcome: BaselineOutcome | None) -> bool:
     return outcome is not None and outcome.outcome == "fail" and outcome.job is not None
 
 
-_LEAST_RUN_S = 0.01  # times are divided by it
+_LEAST_RUN_S = 0.01  # above 0, because times are divided by it
 _SIGNAL_SPREAD_S = 0.5  # a TERM to all processes of a worker reaches them at slightly different times
 _HEALTH_CHECK_PHASE = "second_look"
 _KILLED = ("runner_killed", "runner_not_started")

@@ -22,7 +22,7 @@ from dyno.models.runner_protocol import ProgressFrame
 from dyno.store.leases import Claim, Leases, LogPiece
 from workers.outcome import Dropped, HandedBack, Outcome, Stopped
 
-FIRST_BEAT = 0.25  # share of `heartbeat_s` before the first heartbeat, so that short jobs have progress, too
+FIRST_BEAT = 0.25  # the first heartbeat comes after this share of `heartbeat_s`: short jobs have progress, too
 
 
 PIECE_BYTES = 16 * 1024  # limit per heartbeat; only the end of longer output is kept
@@ -70,7 +70,7 @@ class Heartbeat:
     """The heartbeat of one attempt. One object serves all runs, so that many short runs can't delay a heartbeat.
 
     `due_s` is the time of the next heartbeat on `clock`. `heard`: whether the last heartbeat reached the store.
-    Replace `progress` once the duration of the runs has been estimated.
+    The caller replaces `progress` once it has estimated the duration of the runs.
     """
 
     def __init__(

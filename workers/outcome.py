@@ -55,7 +55,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """The store requeues the job, for a reason outside the job. The first ten at shutdowns don't use up an attempt."""
+    """The store requeues the job for a reason outside the job. Up to ten hand-backs at shutdowns use up no attempt."""
 
     reason: str
 

@@ -229,7 +229,7 @@ class Supervisor:
     def _see_through(self, claim: leases.Claim) -> bool:
         """Run the job to its end. Returns False if this worker must not claim now: it could get the same job at once.
 
-        At a shutdown, wakes another worker for the job. If the device is busy, because a process uses it without its
+        At a shutdown, wakes another worker for the job. If a process uses the device without the device's
         lock, this worker pauses, each time longer. Then maintenance wakes a worker for the job, because a wake-up sent
         now would come to this worker.
         """

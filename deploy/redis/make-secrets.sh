@@ -1,11 +1,11 @@
 #!/bin/sh
 # Writes Dyno's secrets below a folder: make-secrets.sh FOLDER. Each goes to FOLDER/api or FOLDER/worker, as a file for
 # DYNO_SECRETS_DIR; both folders exist. A password of Redis is made once and kept, unless REDIS_API_PASSWORD or
-# REDIS_WORKER_PASSWORD sets it. DYNO_WEBHOOK_SECRET is what the environment says, or absent.
+# REDIS_WORKER_PASSWORD sets it. The file DYNO_WEBHOOK_SECRET exists only while the environment has this variable.
 set -eu
 
 write() {
-  rm -f "$1.new" # of an earlier start that was interrupted: nobody may write to it
+  rm -f "$1.new" # left by an interrupted start, and read-only
   printf %s "$2" > "$1.new"
   chmod 444 "$1.new"
   mv -f "$1.new" "$1"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Starts Redis as Dyno needs it: start.sh [options of redis-server].
 # With REDIS_API_PASSWORD and REDIS_WORKER_PASSWORD, or the files that REDIS_API_PASSWORD_FILE and
-# REDIS_WORKER_PASSWORD_FILE name, only the users of users.acl get in. Without, whoever reaches it does.
+# REDIS_WORKER_PASSWORD_FILE name, only the users of users.acl can log in. Without passwords, Redis admits every client.
 # For an administrator, add a user to users.acl.
 set -eu
 folder=$(dirname "$0")
@@ -10,7 +10,7 @@ sha256() {
   printf %s "$1" | sha256sum | cut -d ' ' -f 1
 }
 
-# Dyno reads its password from a file, without the spaces around it.
+# Dyno reads its password from a file, and strips the spaces around it.
 check() {
   case $2 in
     [[:space:]]* | *[[:space:]]) echo "$1 begins or ends with a space: choose another password" >&2; exit 1 ;;

@@ -51,7 +51,7 @@ class _Asked:
     metric: str
 
     def is_of(self, spec: Spec) -> bool:
-        """Whether a job of `spec` did the same amount of work in the same way."""
+        """Whether a job of `spec` does the requested amount of work in the requested way."""
         requested, workload = self.resolved.spec, self.resolved.workload
         if isinstance(spec, InterleavedSpec) or (spec.framework, spec.replicas) != (
             requested.framework,

@@ -1,6 +1,6 @@
-"""Raw samples of jobs, as JSON, CSV or JSON lines, and files of jobs: list, download, and upload by the worker.
+"""Routes for the raw samples of jobs (JSON, CSV, JSON lines) and for their files: list, download, upload by workers.
 
-An upload is written to disk as it arrives, limited in bytes and in the time without data.
+An upload is written to disk as it arrives, with limits on its size and its pauses.
 """
 
 import asyncio

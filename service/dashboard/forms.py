@@ -20,7 +20,7 @@ from service.problems import MalformedBody
 FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 500
 _FORM_KEY = "form_key"
-_NOT_OF_SPEC = (_FORM_KEY, "schedule")  # first parts of the names of fields outside the spec
+_NOT_OF_SPEC = (_FORM_KEY, "schedule")  # fields whose names begin with these aren't in the spec
 
 
 async def read_form(request: Request, settings: Settings) -> dict[str, str]:
@@ -33,7 +33,7 @@ async def read_form(request: Request, settings: Settings) -> dict[str, str]:
 
 
 def as_spec(fields: Mapping[str, str]) -> dict[str, Any]:
-    """The spec that the fields describe. Raises InvalidSpec if a field has a value and its subfield has one, too."""
+    """The spec that the fields describe. Raises InvalidSpec if a field and its subfield both have values."""
     document: dict[str, Any] = {}
     for path, text in fields.items():
         *parents, name = path.split(".")

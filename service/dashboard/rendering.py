@@ -1,4 +1,4 @@
-"""Render templates as pages: filters for figures and times, what a page may load, and errors as pages."""
+"""Render templates and errors as pages. Also here: filters for figures and times, and the pages' security policy."""
 
 import json
 import re

@@ -1,7 +1,7 @@
 """Read the history of results, and rerun the jobs of new alarms.
 
-Every `alarms_every_s`, one of all API processes checks each spec and device with new results. For an alarm without a
-rerun, it submits the job again, on the same device and with low priority. The limits of the job's key don't apply to
+Every `alarms_every_s`, one of the API processes checks each spec and device that has new results. For an alarm without
+a rerun, it submits the job again, on the same device and with low priority. The limits of the job's key don't apply to
 the rerun. The submit's idempotency key is made from the job, and a later rerun doesn't replace the recorded rerun. So
 an alarm has one rerun even if a process dies during the check or several processes check at once.
 """
@@ -148,7 +148,7 @@ class AlarmWatch:
 
     async def look_at_all(self) -> None:
         """If it is this process' turn, rerun the jobs of alarms that have no rerun yet. Raises StoreUnavailable."""
-        # A turn as long as the whole interval would still be taken at the next search.
+        # Shorter than the interval: otherwise, this turn wouldn't have ended by the next search.
         if await self._records.take_turn(0.9 * self._state.settings.alarms_every_s):
             for workload in self._state.workloads:
                 with asyncio_tasks.one_of_many(f"looking for alarms of {workload}"):

@@ -118,7 +118,7 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
 
 
 async def _earlier(state: State, job: Job) -> list[float]:
-    """The values of earlier results in the job's series, found in the latest 30 of its workload on its device."""
+    """The values of earlier results in the job's series, found in the latest 30 results of its workload and device."""
     if job.worker is None:
         return []
     same_work = {"workload": job.spec.workload, "framework": job.spec.framework, "device": job.worker.full_device}

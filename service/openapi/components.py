@@ -86,7 +86,7 @@ def _envelope(schemas: Schemas) -> Schemas:
 
 
 def _add_submission(schemas: Schemas, workload: Workload, envelope: Schemas) -> None:
-    """Add the envelope with a workload's name as a constant and its params, so that one schema of `oneOf` matches."""
+    """Add the envelope with the workload's name as a constant and its params, so only one schema of `oneOf` matches."""
     params = f"{_title(workload)}Params"
     _add(schemas, params, workload.params.model_json_schema(ref_template=_REF))
     one = deepcopy(envelope)
@@ -182,7 +182,7 @@ def _show(operation: dict[str, Any], kept: Examples) -> None:
 
 
 def _is_of(media_type: str, name: str, value: object) -> bool:
-    """Whether `value` was recorded as this type: streams and tables are recorded as text, lines of JSON as `jsonl`."""
+    """Whether `value` is of this type: streams and tables are recorded as text, JSON lines under the name `jsonl`."""
     if (name == "jsonl") != (media_type == MEDIA_TYPE):
         return False
     return isinstance(value, str) != (media_type == _JSON)
@@ -234,7 +234,7 @@ def describe_webhooks(document: dict[str, Any]) -> None:
 
 
 _REF_PREFIX = "#/components/schemas/"
-_REQUEST_PREFIX = "Submit"  # of the names of request schemas
+_REQUEST_PREFIX = "Submit"  # begins the names of request schemas
 
 
 def open_response_schemas(document: dict[str, Any]) -> None:

@@ -239,7 +239,7 @@ def cron_times(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
 def _later(moments: Iterator[datetime], after: datetime) -> Iterator[datetime]:
     for moment in moments:
         in_utc = moment.astimezone(UTC)
-        if in_utc > after:  # started in a repeated hour, cronsim first yields times of the hour's first occurrence
+        if in_utc > after:  # if `after` is in a repeated hour, cronsim first yields times in that hour's first pass
             yield in_utc
 
 

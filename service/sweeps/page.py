@@ -70,7 +70,7 @@ async def _browse(
 
 
 def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
-    """A kind with a live device if one of the preset's kinds has no live device; empty if the preset's kinds fit."""
+    """Empty if each of the preset's kinds has a live device; otherwise a kind that has a live device."""
     preset_kinds = (preset.grid or {}).get("device", [])
     return kinds[0] if kinds and not all(kind in kinds for kind in preset_kinds) else ""
 
@@ -175,7 +175,7 @@ def as_sweep(workload: str, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _of_field(error: FieldError) -> FieldError:
-    """The error with a pointer to its field of the form: /params/n for /grid/params.n/1 and for /spec/params/n/0."""
+    """The error, pointing to a field: /spec/params/n/0 becomes /params/n, and /grid/params.n/1 becomes /params.n."""
     first, *rest = error.pointer.strip("/").split("/")
     if first == "grid":
         return replace(error, pointer="/".join(["", *rest[:1]]))

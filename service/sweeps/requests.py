@@ -270,7 +270,7 @@ def _precision(name: JsonValue, workloads: Mapping[str, Workload]) -> str:
     workload = workloads.get(name) if isinstance(name, str) else None
     fields = (
         workload.params.model_fields if workload else {sweep.PRECISION_PARAMS[0]: None}
-    )  # unknown workload: the error is reported for its name
+    )  # for an unknown workload, another check reports the error
     param = next((candidate for candidate in sweep.PRECISION_PARAMS if candidate in fields), None)
     if param is None:
         raise errors.InvalidSpec(

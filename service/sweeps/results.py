@@ -212,8 +212,8 @@ def _point(point: sweep_model.StoredPoint, measured: Measured, compared: dict[st
 
 
 def pooled(of_rounds: Sequence[Metric | None]) -> sweep_model.PointMetric:
-    """The metric over the rounds that have it. If only one round has the metric, or if the metric is over seeds, which
-    all rounds share, returns the metric of the last job.
+    """The metric over the rounds that have it. Returns the last job's metric if only one round has the metric, or if
+    the metric is over seeds: all rounds share the seeds.
     """
     metrics = [metric for metric in of_rounds if metric is not None]
     last = sweep_model.PointMetric.model_validate(metrics[-1], from_attributes=True)

@@ -23,7 +23,7 @@ from service.sweeps import results as sweep_results
 from service.sweeps.results import Measured
 
 EVERY_S = 2.0
-_HOPELESS = 2.0  # times worse than the best point
+_HOPELESS = 2.0  # a hopeless point is this many times worse than the best
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class SweepWatch:
     async def _stop_points(self, stored: StoredSweep) -> None:
         measured = await sweep_results.read_measured(self._state, stored)
         workload = sweep_results.workload_of(self._state, stored)
-        # In a thread: intervals over rounds import SciPy.
+        # In a thread: the first interval over rounds imports SciPy.
         stop_points = await anyio.to_thread.run_sync(points_to_stop, stored, measured, workload)
         for position, why in stop_points.items():
             if await self._sweeps.stop(stored, position, why):
@@ -75,7 +75,7 @@ def points_to_stop(
 
 
 def _too_large(record: sweep.SweepRecord, measured: Sequence[Measured]) -> Iterator[tuple[int, sweep.Stop]]:
-    """The points that ran out of memory, and points with a larger batch and otherwise the same values."""
+    """The points that ran out of memory, and the points that differ from them only in a larger batch."""
     for by, point_jobs in enumerate(measured):
         if any(job and job.record.get("status_reason") == "out_of_memory" for job in point_jobs.jobs):
             smaller = record.points[by].values
@@ -118,7 +118,7 @@ class _Ends(NamedTuple):
 
 
 def _ends(measured: Measured, metric: str) -> _Ends | None:
-    """The ends of the point's interval; None if it is unknown, or if a result is untrusted."""
+    """The ends of the point's interval; None if the interval is unknown, or if a result is untrusted."""
     figures = [figure for figure in measured.metrics(metric) if figure is not None]
     if not figures or any(result.verdict is Verdict.UNTRUSTED for result in measured.done):
         return None

@@ -61,7 +61,6 @@ def test_files_of_the_job_are_kept_in_the_folder_that_is_named(bench, tmp_path):
         ({"parms": {}}, "/parms"),
         ({"replicas": 64}, "/replicas"),
         ({"device": "gpu"}, "/device"),
-        ({"framework": "torch", "params": {}, "workload": "device_info"}, "/framework"),
         ({"params": {"n": 200_000}}, "/params"),
         ({"against": {}}, "/against"),
         ({"webhook": "https://example.com/"}, "/webhook"),
@@ -73,6 +72,14 @@ def test_what_cannot_run_here_is_refused_before_anything_runs(bench, fields, poi
     with pytest.raises(InvalidSpec) as refused:
         bench.run(SPEC | fields)
     assert pointer in {error.pointer for error in refused.value.errors}
+
+
+def test_a_framework_that_isnt_installed_is_refused(bench, monkeypatch):
+    without = {name: version for name, version in bench.device.frameworks.items() if name != "torch"}
+    monkeypatch.setattr(bench, "device", bench.device.model_copy(update={"frameworks": without}))
+    with pytest.raises(InvalidSpec) as refused:
+        bench.run({"framework": "torch", "workload": "device_info"})
+    assert [error.pointer for error in refused.value.errors] == ["/framework"]
 
 
 def test_an_unknown_workload_names_those_that_there_are(bench):

@@ -167,9 +167,9 @@ def test_a_host_that_is_cut_off_and_comes_back_costs_no_job_and_no_second_end(ho
     lasting = [submit(api, **LASTING) for _ in range(2)]
     eventually(lambda: [job["status"] for job in jobs_of(api, *lasting)] == ["running"] * 2)
     [lost] = [job["id"] for job in jobs_of(api, *lasting) if job["worker"]["host"] == "host-b"]
-    ids = [*lasting, *(submit(api) for _ in range(JOBS))]
     hosts.cut("host-b")
     since_s = time.monotonic()
+    ids = [*lasting, *(submit(api) for _ in range(JOBS))]
     eventually(lambda: "host-b" not in states(api), what="the host is known to be gone")
     eventually(lambda: time.monotonic() - since_s > CUT_S, CUT_S + 30, "the outage is over")
     hosts.mend("host-b")

@@ -80,6 +80,7 @@ def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropo
         pytest.param("resnet50", with_the_last_layer_s_alone, marks=pytest.mark.verify),
     ],
 )
+@pytest.mark.timeout(600)
 def test_a_wrong_step_is_found(name, spoil, with_room, tensorflow):
     found = _trained(name, with_room(Wrong(tensorflow, spoil)))
     if spoil is without_gradients:

@@ -243,6 +243,7 @@ class Case:
 
     `name` is the suffix of its metrics ("throughput_512x512x512"). `flops` is per execution and is compared with the
     peak for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's dtype.
+    `bytes` that an execution must move, if a cache or the memory limits its speed; 0 if only arithmetic does.
     `amounts`: see `Verification`. `grown`: see `Growable`. `counted_flops`: see `Countable`.
     """
 
@@ -254,6 +255,7 @@ class Case:
     amounts: Mapping[str, float] = field(default_factory=dict)
     grown: Grown | None = None
     counted_flops: Callable[[], float | None] | None = None
+    bytes: float = 0.0
 
 
 @runtime_checkable

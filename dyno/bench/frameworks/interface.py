@@ -6,7 +6,7 @@ One module per framework implements the interface, and imports its framework ins
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,6 +169,28 @@ class ServedModel(Protocol):
         """The outputs for all `inputs` as one batch. The first call with a new batch size also prepares for it."""
 
 
+StreamKernel = Literal["copy", "scale", "add", "triad"]
+StreamCall = Callable[[Any], Any]
+
+# y from x, z and a scalar, for frameworks that compile: they would remove a copy, and would add x and z only once in a
+# loop, so both are multiplied by a scalar of 1 that the compiler doesn't know.
+STREAM: dict[StreamKernel, Callable[[Any, Any, Any], Any]] = {
+    "copy": lambda x, z, scale: scale * x,
+    "scale": lambda x, z, scale: scale * x,
+    "add": lambda x, z, scale: x + scale * z,
+    "triad": lambda x, z, scale: z + scale * x,
+}
+
+
+class StreamOperands(NamedTuple):
+    """Arrays `x` and `z`, and two scalars: the first kernel has the scale `scale`, each further one `step` more."""
+
+    x: Any
+    z: Any
+    scale: Any
+    step: Any
+
+
 class Framework(Protocol):
     name: str
 
@@ -239,6 +261,13 @@ class Framework(Protocol):
 
     def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
         """Apply `body` `count` times, each time to the previous result. Only inside a compiled function."""
+
+    def stream(self, kernel: StreamKernel, times: int, operands: StreamOperands) -> StreamCall:
+        """A function that executes the kernel `times` times and returns the last y. Each reads and writes whole arrays.
+
+        It takes an array of y's shape to write to, such as an earlier y, which can't be used afterwards. On a CPU,
+        frameworks that compile make a single loop of all kernels.
+        """
 
     def trainer(
         self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1

@@ -9,7 +9,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.bench.frameworks.interface import Dataset, FedStep, Trainer
+from dyno.bench.frameworks.interface import (
+    STREAM,
+    Dataset,
+    FedStep,
+    StreamCall,
+    StreamKernel,
+    StreamOperands,
+    Trainer,
+)
 from dyno.bench.frameworks.jax_trainer import JaxFedStep, JaxTrainer, counted_flops, values_of
 from dyno.bench.frameworks.keras import KerasFramework, load_keras
 from dyno.bench.frameworks.plain_step import PlainStep, mean_of
@@ -143,6 +151,30 @@ class Jax(KerasFramework):
     def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
         unroll = min(count, _UNROLL)
         return self._jax.lax.fori_loop(0, count, lambda _, value: body(value), start, unroll=unroll)
+
+    def stream(self, kernel: StreamKernel, times: int, operands: StreamOperands) -> StreamCall:
+        """XLA writes y to the array that the call takes: the pages of a new array would cost time."""
+        jax, apply = self._jax, STREAM[kernel]
+
+        def loop(y: Any, x: Any, z: Any, scale: Any, step: Any) -> Any:
+            return jax.lax.fori_loop(
+                0, times, lambda _, state: (apply(x, z, state[1]), state[1] + step), (y, scale), unroll=1
+            )[0]
+
+        def once(y: Any, x: Any, z: Any, scale: Any, step: Any) -> Any:
+            return apply(x, z, scale)
+
+        in_loop = self._devices[0].platform == "cpu" and times > 1
+        jitted = jax.jit(loop if in_loop else once, donate_argnums=0, keep_unused=True)
+        compiled = jitted.lower(operands.x, *operands).compile()
+
+        def calls(y: Any) -> Any:
+            scale = operands.scale
+            for _ in range(times):
+                y, scale = compiled(y, operands.x, operands.z, scale, operands.step), scale + operands.step
+            return y
+
+        return (lambda y: compiled(y, *operands)) if in_loop else calls
 
     def trainer(
         self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1

@@ -14,7 +14,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.bench.frameworks.interface import Dataset, FedStep, ServedModel, Trainer
+from dyno.bench.frameworks.interface import (
+    STREAM,
+    Dataset,
+    FedStep,
+    ServedModel,
+    StreamCall,
+    StreamKernel,
+    StreamOperands,
+    Trainer,
+)
 from dyno.bench.frameworks.keras import KerasFramework
 from dyno.bench.frameworks.plain_step import PlainStep
 from dyno.bench.frameworks.tensorflow_trainer import TensorFlowFedStep, TensorFlowTrainer, counted_flops
@@ -184,6 +193,34 @@ class TensorFlow(KerasFramework):
             (tf.constant(0), start),
             parallel_iterations=1,
         )[1]
+
+    def stream(self, kernel: StreamKernel, times: int, operands: StreamOperands) -> StreamCall:
+        """Compiled by XLA: TensorFlow itself would compute a triad in two kernels, with an array between them."""
+        tf, apply = self._tf, STREAM[kernel]
+
+        def loop(x: Any, z: Any, scale: Any, step: Any) -> Any:
+            return tf.while_loop(
+                lambda index, *_: index < times,
+                lambda index, _, scale: (index + 1, apply(x, z, scale), scale + step),
+                (tf.constant(0), tf.zeros(x.shape), scale),
+            )[1]
+
+        in_loop = operands.x.device.endswith("CPU:0") and times > 1
+        # The operands are arguments, because XLA would treat captured tensors as constants.
+        compiled = tf.function(
+            loop if in_loop else lambda x, z, scale, step: apply(x, z, scale),
+            input_signature=[tf.TensorSpec(operand.shape, operand.dtype) for operand in operands],
+            jit_compile=True,
+            autograph=False,
+        ).get_concrete_function()
+
+        def calls(y: Any) -> Any:
+            scale = operands.scale
+            for _ in range(times):
+                y, scale = compiled(operands.x, operands.z, scale, operands.step), scale + operands.step
+            return y
+
+        return (lambda y: compiled(*operands)) if in_loop else calls
 
     def trainer(
         self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.bench.frameworks.interface import Dataset, FedStep, Trainer, full_batch
+from dyno.bench.frameworks.interface import (
+    Dataset,
+    FedStep,
+    StreamCall,
+    StreamKernel,
+    StreamOperands,
+    Trainer,
+    full_batch,
+)
 from dyno.bench.frameworks.keras import KerasFramework, load_keras
 from dyno.bench.frameworks.plain_step import PlainStep, mean_of
 from dyno.errors import DeviceUnavailable, FrameworkMissing
@@ -93,6 +101,24 @@ class Torch(KerasFramework):
         for _ in range(count):
             start = body(start)
         return start
+
+    def stream(self, kernel: StreamKernel, times: int, operands: StreamOperands) -> StreamCall:
+        torch, x, z = self._torch, operands.x, operands.z
+        first, step = float(operands.scale), float(operands.step)
+        writers: dict[StreamKernel, Callable[[Any, float], Any]] = {
+            "copy": lambda y, scale: y.copy_(x),
+            "scale": lambda y, scale: torch.mul(x, scale, out=y),
+            "add": lambda y, scale: torch.add(x, z, out=y),
+            "triad": lambda y, scale: torch.add(z, x, alpha=scale, out=y),
+        }
+        write = writers[kernel]
+
+        def calls(y: Any) -> Any:
+            for number in range(times):
+                write(y, first + number * step)
+            return y
+
+        return calls
 
     def trainer(
         self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1

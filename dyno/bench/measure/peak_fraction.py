@@ -19,6 +19,8 @@ FLOAT32_DEFAULTS = {"gpu": "tf32", "tpu": "bfloat16"}
 # Ceilings for unknown peaks, above any device's peak. For CPUs, per core (64 float32 FLOP, 4,096 int8 OP per cycle).
 _ASSUMED_CEILING = {"float32": 1e12}
 _ASSUMED_NARROW_CEILING, _ASSUMED_ELSEWHERE = 2e13, 1e17
+_CORE_BYTES_PER_S = 1.5e12  # two loads and a store of 64 bytes per cycle, at less than 8 GHz
+_ELSEWHERE_BYTES_PER_S = 1e15
 _UNIT = {"bf16x3": "bfloat16"}  # three passes through the bfloat16 unit
 _NO_TF32 = ("NVIDIA_TF32_OVERRIDE", "0")
 
@@ -107,6 +109,11 @@ def ceiling_per_s(device: Device, dtype: str) -> float:
     if device.driven_as == "cpu":
         return len(device.cores or (0,)) * _ASSUMED_CEILING.get(dtype, _ASSUMED_NARROW_CEILING)
     return _ASSUMED_ELSEWHERE
+
+
+def ceiling_bytes_per_s(device: Device) -> float:
+    """Bytes per second that no cache of the device exceeds."""
+    return len(device.cores or (0,)) * _CORE_BYTES_PER_S if device.driven_as == "cpu" else _ELSEWHERE_BYTES_PER_S
 
 
 def _ran_in(dtype: str, device: Device, records: Sequence[RunRecord]) -> str:

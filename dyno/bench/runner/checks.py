@@ -41,6 +41,7 @@ class CheckedCase:
     dtype: str
     grown: Grown | None = None
     counted_flops: Callable[[], float | None] | None = None
+    bytes: float = 0.0
 
 
 def checked_cases(
@@ -56,7 +57,7 @@ def checked_cases(
 
 def _of_case(sampled: SampledCase) -> CheckedCase:
     case = sampled.case
-    return CheckedCase(case.execute, sampled.taken, case.flops, case.dtype, case.grown, case.counted_flops)
+    return CheckedCase(case.execute, sampled.taken, case.flops, case.dtype, case.grown, case.counted_flops, case.bytes)
 
 
 def remeasured_peaks(device: Device, subjects: Sequence[CheckedCase]) -> dict[str, PeakFigure]:
@@ -198,7 +199,8 @@ class _CaseChecks:
         grown, ceiling = self._subject.grown, peak_fraction.ceiling_per_s(self._device, self._subject.dtype)
         if grown is None:
             return None
-        least_s = self._subject.flops / ceiling
+        bytes_per_s = peak_fraction.ceiling_bytes_per_s(self._device)
+        least_s = max(self._subject.flops / ceiling, self._subject.bytes / bytes_per_s)
         if self._count == 1:
             return self._less_work(grown, least_s)
         single, single_s = partial(self._each_s, self._subject.execute, 1), self._single_s

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from dyno.bench.frameworks import framework as framework_named
+from dyno.bench.frameworks.interface import STREAM, StreamOperands
 from dyno.errors import DeviceUnavailable
 
 RANDOM = np.random.default_rng(0)
@@ -117,3 +118,14 @@ def test_a_factor_by_columns_gives_the_same_product(framework):
         assert by_columns.stride() == (1, 16)
     found = framework.numpy(framework.integer_matmul(framework.array(a, "int8"), by_columns))
     np.testing.assert_array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("kernel", STREAM)
+def test_a_stream_kernel_computes_y_with_the_last_scale(framework, kernel, times):
+    x, z = (np.arange(5, dtype=np.float32) + 10 * place for place in (1, 2))
+    step = 0 if kernel in ("copy", "add") else 2
+    scalars = (framework.array(np.array(value, np.float32), "float32") for value in (1, step))
+    operands = StreamOperands(*(framework.array(values, "float32") for values in (x, z)), *scalars)
+    y = framework.stream(kernel, times, operands)(framework.array(np.full_like(x, np.nan), "float32"))
+    np.testing.assert_array_equal(framework.numpy(y), STREAM[kernel](x, z, np.float32(1 + (times - 1) * step)))

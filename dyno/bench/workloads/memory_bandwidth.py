@@ -1,0 +1,278 @@
+"""Time STREAM's four kernels on arrays of given sizes: copy, scale, add and triad, in bytes per second.
+
+McCalpin 1995, "Memory Bandwidth and Machine Balance in Current High Performance Computers":
+
+- copy: y = x, two arrays
+- scale: y = s·x, two arrays
+- add: y = x + z, three arrays
+- triad: y = z + s·x, three arrays
+
+Bytes are arrays x elements x 4 (float32), as STREAM counts them: a processor that reads a cache line before it writes
+the line moves more. By default an array is four times as large as the last-level cache. Smaller arrays show the caches.
+
+The values of x and z are small integers, so y is known exactly, and the check compares all of its values. On a CPU,
+arrays below LARGE_BYTES take a loop of many kernels inside one compiled function, because a call would take longer than
+the kernel. There s grows by 1 with each kernel of scale and triad, so y shows that all kernels were executed. PyTorch
+calls each kernel. XLA compiles the kernels on TensorFlow, too.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from dyno.bench import contract, estimates
+from dyno.bench.frameworks.interface import STREAM, Framework, StreamKernel, StreamOperands
+from dyno.bench.measure import correctness, result_checks
+from dyno.bench.measure.warnings import OUTPUT_CODES
+from dyno.errors import FieldError
+from dyno.models.device import Device
+from dyno.models.result import ResultWarning
+from dyno.models.spec import FrameworkName
+
+ARRAYS: dict[StreamKernel, int] = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
+
+_ITEM_BYTES = 4
+LARGE_BYTES = 32 << 20  # from here on, a call costs about 1 % of a kernel: 50 us of 4 ms
+_LOOPED_BYTES = 128 << 20  # of x in all kernels of one loop
+_LEAST_KERNELS = 128  # TensorFlow writes y once more at the start of a loop: at most 0.4 % of the bytes
+_CACHES = 4  # STREAM's rule: an array is at least four times as large as the last-level cache
+_LEAST_BYTES, _MEMORY_SHARE = 64 << 20, 1 / 16
+_MOST_CASES = 64
+
+
+Array = Any  # a NumPy array
+
+
+class MemoryBandwidthParams(contract.Params):
+    kernels: list[StreamKernel] = Field(
+        ["triad", "copy", "scale", "add"],
+        min_length=1,
+        max_length=len(ARRAYS),
+        description="In this order; the first has the headline figures",
+    )
+    array_bytes: list[Annotated[int, Field(ge=1024, le=1 << 36, multiple_of=_ITEM_BYTES)]] | None = Field(
+        None,
+        min_length=1,
+        max_length=_MOST_CASES,
+        description="Size of an array, or several sizes; null: four times the last-level cache, at least 64 MiB",
+    )
+
+    def conflicts(self) -> list[FieldError]:
+        errors = [
+            FieldError(f"/{name}", "not-unique", "name each value once")
+            for name, values in (("kernels", self.kernels), ("array_bytes", self.array_bytes or []))
+            if len(set(values)) < len(values)
+        ]
+        cases = len(self.kernels) * len(self.array_bytes or [0])
+        if cases > _MOST_CASES:
+            detail = f"{cases} cases (kernels x sizes); at most {_MOST_CASES}: use fewer kernels or sizes"
+            errors.append(FieldError("/array_bytes", "too-many", detail))
+        return errors
+
+    def sizes(self, device: Device | None) -> list[int]:
+        """The bytes of an array, in each size."""
+        if self.array_bytes is not None:
+            return self.array_bytes
+        wanted = max(_CACHES * (device.last_cache_bytes or 0), _LEAST_BYTES) if device else _LEAST_BYTES
+        fitting = int(device.memory_bytes * _MEMORY_SHARE) if device else wanted
+        return [min(wanted, fitting) // _ITEM_BYTES * _ITEM_BYTES]
+
+    def cases(self, device: Device | None = None) -> list[tuple[str, StreamKernel, int]]:
+        """(name, kernel, bytes of an array) of each case."""
+        sizes = self.sizes(device)
+        several = len(sizes) > 1
+        return [
+            (f"{kernel}_{_label(size)}" if several else kernel, kernel, size)
+            for kernel in self.kernels
+            for size in sizes
+        ]
+
+
+def _label(size_bytes: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes % unit == 0:
+            return f"{size_bytes // unit}{name}"
+    return f"{size_bytes}B"
+
+
+def kernels_in(array_bytes: int, kind: str) -> int:
+    """The number of kernels in one execution."""
+    if kind != "cpu" or array_bytes >= LARGE_BYTES:
+        return 1
+    return max(_LEAST_KERNELS, _LOOPED_BYTES // array_bytes)
+
+
+def bytes_of(kernel: StreamKernel, array_bytes: int, times: int) -> int:
+    """The bytes of `times` kernels, as STREAM counts them."""
+    return times * ARRAYS[kernel] * array_bytes
+
+
+class _Operands:
+    """The arrays x and z of one size, on the host and on the device. All kernels of the size share them."""
+
+    def __init__(self, size_bytes: int, context: contract.BuildContext) -> None:
+        self._framework, count = context.framework, size_bytes // _ITEM_BYTES
+        random = np.random.default_rng([context.seed, size_bytes])
+        with context.phase("data"):
+            self._on_host = [random.integers(1, 8, count, np.int8).astype(np.float32) for _ in range(2)]
+        with context.phase("build"):
+            self._on_device = [self._framework.array(array, "float32") for array in self._on_host]
+
+    def of(self, kernel: StreamKernel) -> StreamOperands:
+        scalars = (self._framework.array(np.array(value, np.float32), "float32") for value in (1, _step(kernel)))
+        return StreamOperands(*self._on_device, *scalars)
+
+    def expected(self, kernel: StreamKernel, times: int) -> Array:
+        """The values of y after `times` kernels."""
+        x, z = self._on_host
+        return STREAM[kernel](x, z, np.float32(1 + (times - 1) * _step(kernel)))
+
+    def empty(self) -> Any:
+        """An array for y. Its values are NaN, so a kernel that doesn't write all of them is found."""
+        return self._framework.array(np.full_like(self._on_host[0], math.nan), "float32")
+
+
+def _step(kernel: StreamKernel) -> int:
+    return 1 if kernel in ("scale", "triad") else 0
+
+
+class _Kernel:
+    """One kernel on arrays of one size. `name`: the name of its case."""
+
+    def __init__(
+        self, name: str, kernel: StreamKernel, size_bytes: int, operands: _Operands, context: contract.BuildContext
+    ) -> None:
+        self.name, self.size_bytes, self._kernel, self._operands = name, size_bytes, kernel, operands
+        self._framework: Framework = context.framework
+        self._times = kernels_in(size_bytes, context.device.driven_as if context.device else "cpu")
+        self._bytes = bytes_of(kernel, size_bytes, self._times)
+        with context.phase("build"):
+            self._y = operands.empty()
+
+    def compile(self) -> None:
+        self.execute = self._compiled(self._times)
+
+    def _compiled(self, times: int) -> Callable[[int], None]:
+        call = self._framework.stream(self._kernel, times, self._operands.of(self._kernel))
+
+        def execute(count: int) -> None:
+            for _ in range(count):
+                self._y = call(self._y)
+            self._framework.scalar(self._y[0])
+
+        return execute
+
+    def _grown(self, times: float) -> Callable[[int], None] | None:
+        """An execution with `times` as many kernels; None if that isn't a whole number."""
+        kernels = self._times * times
+        return self._compiled(int(kernels)) if kernels >= 1 and kernels == int(kernels) else None
+
+    def case(self) -> contract.Case:
+        return contract.Case(
+            name=self.name,
+            work=float(self._bytes),
+            flops=0.0,  # the memory limits the speed: a share of the peak would say nothing
+            dtype="float32",
+            execute=lambda count: self.execute(count),
+            grown=self._grown,
+            bytes=float(self._bytes),
+        )
+
+    def check(self) -> tuple[ResultWarning | None, dict[str, Any]]:
+        """Compare all values of y."""
+        rel_error = _distance(self._framework.numpy(self._y), self._operands.expected(self._kernel, self._times))
+        raised = result_checks.result_incorrect(rel_error, 0.0)
+        details = {
+            "array_bytes": self.size_bytes,
+            "bytes": self._bytes,
+            "kernels": self._times,
+            "rel_error": correctness.finite(rel_error),
+        }
+        return raised and raised.model_copy(update={"evidence": {"case": self.name, **raised.evidence}}), details
+
+
+def _distance(values: Array, expected: Array) -> float:
+    if np.array_equal(values, expected):
+        return 0.0
+    distance = float(np.linalg.norm(values - expected) / np.linalg.norm(expected))
+    return distance if math.isfinite(distance) else math.inf
+
+
+class Stream:
+    """All kernels and sizes of a job, as cases. `execute` runs the first case."""
+
+    def __init__(self, params: MemoryBandwidthParams, context: contract.BuildContext) -> None:
+        by_size = {size: _Operands(size, context) for size in params.sizes(context.device)}
+        self._kernels = [
+            _Kernel(name, kernel, size, by_size[size], context) for name, kernel, size in params.cases(context.device)
+        ]
+        self._chosen = params.array_bytes is None
+        self.cases = [kernel.case() for kernel in self._kernels]
+        self.work = self.cases[0].work
+
+    def compile(self) -> None:
+        for kernel in self._kernels:
+            kernel.compile()
+
+    def execute(self, count: int) -> None:
+        self._kernels[0].execute(count)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> contract.Verification:
+        checks = {kernel.name: kernel.check() for kernel in self._kernels}
+        details = {name: of_kernel for name, (_, of_kernel) in checks.items()}
+        first = next(iter(details.values()))
+        # Whoever gives small sizes wants to measure caches.
+        working_set = {"working_set_bytes": 3 * first["array_bytes"]} if self._chosen else {}
+        return contract.Verification(
+            warnings=[raised for raised, _ in checks.values() if raised is not None],
+            verified=OUTPUT_CODES,
+            details={"kernels": details, **working_set},
+        )
+
+
+_ASSUMED_BYTES_PER_S = {"cpu": 5e9, "gpu": 3e11, "tpu": 3e11}
+_START_S = 0.2  # tracing and compiling a kernel
+_MAKING_S = 2e-8  # a random value, and its check on the host
+
+
+def estimate(
+    params: MemoryBandwidthParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
+) -> contract.Estimate:
+    cases, kind = params.cases(device), device.driven_as
+    per_s = _ASSUMED_BYTES_PER_S[kind]
+    times_s = tuple(bytes_of(kernel, size, kernels_in(size, kind)) / per_s for _, kernel, size in cases)
+    sizes = params.sizes(device)
+    arrays = 2 * sum(sizes) + sum(size for _, _, size in cases)  # x and z of each size; y of each case
+    on_host = 2 * sum(sizes) + 3 * max(sizes)
+    memory_bytes = arrays + estimates.runtime_bytes(device) + (on_host if kind == "cpu" else 0)
+    elements = sum(size for _, _, size in cases) / _ITEM_BYTES
+    return contract.Estimate(
+        _START_S * len(cases) + _MAKING_S * elements + 2 * math.fsum(times_s), memory_bytes, executions_s=times_s
+    )
+
+
+def flops(params: MemoryBandwidthParams) -> float:
+    """0: the kernels are bound by memory, so a share of the peak would say nothing."""
+    return 0.0
+
+
+WORKLOAD = contract.Workload(
+    name="memory_bandwidth",
+    description="STREAM's copy, scale, add and triad, on arrays larger than the caches or of given sizes",
+    params=MemoryBandwidthParams,
+    metrics=(contract.MetricSpec("bandwidth", "bytes/s", "higher", "Bytes read and written per second, as in STREAM"),),
+    flops=flops,
+    estimate=estimate,
+    build=Stream,
+    cases_of=lambda params: tuple(name for name, _, _ in params.cases()),
+    executions=lambda params: "one kernel, or a loop of kernels; the first value of the last y is read back",
+    smoke=contract.Smoke({"array_bytes": [65536]}, details=frozenset({"kernels"})),
+    bench={},
+    options="4 kernels; one or several array sizes",
+)

@@ -1,0 +1,132 @@
+"""STREAM's kernels: right values, right bytes, kernels that XLA keeps, and planted faults that checks find."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from dyno.bench.registry import validate_params, workload
+from dyno.bench.workloads import memory_bandwidth
+from dyno.errors import InvalidSpec
+from dyno.models.spec import Measure, Spec
+from tests.running import codes, job_of, started
+from tests.waiting import eventually
+
+BANDWIDTH = workload("memory_bandwidth")
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def built(context, **params):
+    of_all = started(BANDWIDTH.build(validate_params(BANDWIDTH, params), context))
+    for case in of_all.cases[1:]:
+        case.execute(2)
+    return of_all
+
+
+@pytest.mark.parametrize("array_bytes", [[4 * KIB, 12_004], [32 * MIB]], ids=["looped", "called"])
+def test_every_kernel_is_exact(context, array_bytes):
+    verified = built(context(), array_bytes=array_bytes).verify()
+    assert verified.warnings == []
+    assert {details["rel_error"] for details in verified.details["kernels"].values()} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "array_bytes", "kind", "expected"),
+    [
+        ("copy", 64 * MIB, "cpu", 2 * 64 * MIB),  # reads an array and writes one
+        ("triad", 64 * MIB, "gpu", 3 * 64 * MIB),
+        ("add", 1 * MIB, "cpu", 128 * 3 * MIB),
+        ("scale", 4 * KIB, "cpu", 32768 * 2 * 4 * KIB),
+    ],
+)
+def test_bytes_by_hand(kernel, array_bytes, kind, expected):
+    assert memory_bandwidth.bytes_of(kernel, array_bytes, memory_bandwidth.kernels_in(array_bytes, kind)) == expected
+
+
+def test_arrays_are_four_times_as_large_as_the_cache_by_default(device):
+    params = validate_params(BANDWIDTH, {})
+    large = device.model_copy(update={"memory_bytes": 64 << 30, "last_cache_bytes": 32 * MIB})
+    assert params.sizes(large) == [128 * MIB]
+    assert params.sizes(device.model_copy(update={"memory_bytes": 64 << 30})) == [64 * MIB]
+    assert params.sizes(large.model_copy(update={"memory_bytes": 1 << 30})) == [64 * MIB]  # a sixteenth
+    assert validate_params(BANDWIDTH, {"array_bytes": [4 * KIB]}).sizes(large) == [4 * KIB]
+
+
+@pytest.mark.parametrize(
+    ("params", "pointer"),
+    [
+        ({"kernels": ["copy", "copy"]}, "/params/kernels"),
+        ({"array_bytes": [4096, 4096]}, "/params/array_bytes"),
+        ({"array_bytes": [4096 + 4 * step for step in range(17)]}, "/params/array_bytes"),
+        ({"array_bytes": [4098]}, "/params/array_bytes/0"),
+    ],
+)
+def test_errors_name_the_field(params, pointer):
+    with pytest.raises(InvalidSpec) as invalid:
+        validate_params(BANDWIDTH, params)
+    assert [error.pointer for error in invalid.value.errors] == [pointer]
+
+
+def test_half_of_a_copy_is_found(context, monkeypatch):
+    def halved(kernel, times, operands):
+        half = len(operands.x) // 2
+        return lambda y: ready.framework.keras.ops.concatenate([operands.x[:half], y[half:]])
+
+    ready = context()
+    monkeypatch.setattr(ready.framework, "stream", halved)
+    [raised] = built(ready, kernels=["copy"], array_bytes=[4 * KIB]).verify().warnings
+    assert (raised.code, raised.evidence["case"]) == ("RESULT_INCORRECT", "copy")
+
+
+@pytest.mark.parametrize("kernel", ["copy", "triad"])
+def test_elided_kernels_are_found(device, tensorflow, monkeypatch, kernel):
+    """Only the first call computes. Later calls return its arrays."""
+    honest = type(tensorflow).stream
+
+    def elided(framework, kernel, times, operands):
+        call, results = honest(framework, kernel, times, operands), []
+
+        def first_only(y):
+            if not results:
+                results.append(call(y))
+            return results[0]
+
+        return first_only
+
+    monkeypatch.setattr(type(tensorflow), "stream", elided)
+    spec = Spec(
+        workload="memory_bandwidth",
+        params={"kernels": [kernel], "array_bytes": [1 * MIB]},
+        measure=Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.15}),
+    )
+    eventually(lambda: "WORK_ELIMINATED" in codes(job_of(BANDWIDTH, spec, device)), what="WORK_ELIMINATED is raised")
+
+
+COUNTING = """
+import numpy, sys
+from dyno.bench.frameworks import framework
+from dyno.bench.frameworks.interface import StreamOperands
+one = framework(sys.argv[1])
+one.load()
+one.start("cpu", 2)
+array = lambda: one.array(numpy.ones(262144), "float32")
+scalar = one.array(numpy.array(1.0), "float32")
+one.stream(sys.argv[2], 64, StreamOperands(array(), array(), scalar, scalar))(array())
+"""
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("framework", ["tensorflow", "jax"])
+@pytest.mark.parametrize("kernel", ["copy", "add", "triad"])
+def test_xla_executes_a_kernel_in_each_turn_of_the_loop_and_copies_nothing(tmp_path, framework, kernel):
+    flags = f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*loop.*"
+    subprocess.run(
+        [sys.executable, "-c", COUNTING, framework, kernel], env=os.environ | {"XLA_FLAGS": flags}, check=True
+    )
+    [optimised] = tmp_path.glob("*cpu_after_optimizations.txt")
+    array = r"= f32\[262144\]\S* "
+    [body] = re.findall(r"\n%\S*(?:body|region)\S* \(.*?\n}", optimised.read_text(), re.DOTALL)[:1]
+    assert len(re.findall(array + r"(?:fusion|add|multiply)\(", body)) == 1
+    assert not re.findall(array + r"copy\(", body)

@@ -44,6 +44,7 @@ _MOST_CASES = 64
 
 
 Array = Any  # a NumPy array
+ArrayBytes = Annotated[int, Field(ge=1024, le=1 << 36, multiple_of=_ITEM_BYTES)]
 
 
 class MemoryBandwidthParams(contract.Params):
@@ -53,37 +54,37 @@ class MemoryBandwidthParams(contract.Params):
         max_length=len(ARRAYS),
         description="In this order; the first has the headline figures",
     )
-    array_bytes: list[Annotated[int, Field(ge=1024, le=1 << 36, multiple_of=_ITEM_BYTES)]] | None = Field(
-        None,
-        min_length=1,
-        max_length=_MOST_CASES,
-        description="Size of an array, or several sizes; null: four times the last-level cache, at least 64 MiB",
+    array_bytes: ArrayBytes | None = Field(
+        None, description="Size of an array; null: four times the last-level cache, at least 64 MiB"
+    )
+    sizes: list[ArrayBytes] | None = Field(
+        None, min_length=1, max_length=_MOST_CASES, description="Several sizes of an array, instead of `array_bytes`"
     )
 
     def conflicts(self) -> list[FieldError]:
         errors = [
             FieldError(f"/{name}", "not-unique", "name each value once")
-            for name, values in (("kernels", self.kernels), ("array_bytes", self.array_bytes or []))
+            for name, values in (("kernels", self.kernels), ("sizes", self.sizes or []))
             if len(set(values)) < len(values)
         ]
-        cases = len(self.kernels) * len(self.array_bytes or [0])
-        if cases > _MOST_CASES:
+        if self.sizes and self.array_bytes:
+            errors.append(FieldError("/array_bytes", "conflict", "give array_bytes or sizes, not both"))
+        if (cases := len(self.cases())) > _MOST_CASES:
             detail = f"{cases} cases (kernels x sizes); at most {_MOST_CASES}: use fewer kernels or sizes"
-            errors.append(FieldError("/array_bytes", "too-many", detail))
+            errors.append(FieldError("/sizes", "too-many", detail))
         return errors
 
-    def sizes(self, device: Device | None) -> list[int]:
+    def arrays(self, device: Device | None) -> list[int]:
         """The bytes of an array, in each size."""
-        if self.array_bytes is not None:
-            return self.array_bytes
+        if self.sizes or self.array_bytes:
+            return self.sizes or [self.array_bytes or 0]
         wanted = max(_CACHES * (device.last_cache_bytes or 0), _LEAST_BYTES) if device else _LEAST_BYTES
         fitting = int(device.memory_bytes * _MEMORY_SHARE) if device else wanted
         return [min(wanted, fitting) // _ITEM_BYTES * _ITEM_BYTES]
 
     def cases(self, device: Device | None = None) -> list[tuple[str, StreamKernel, int]]:
         """(name, kernel, bytes of an array) of each case."""
-        sizes = self.sizes(device)
-        several = len(sizes) > 1
+        sizes, several = self.arrays(device), self.sizes is not None
         return [
             (f"{kernel}_{_label(size)}" if several else kernel, kernel, size)
             for kernel in self.kernels
@@ -205,11 +206,11 @@ class Stream:
     """All kernels and sizes of a job, as cases. `execute` runs the first case."""
 
     def __init__(self, params: MemoryBandwidthParams, context: contract.BuildContext) -> None:
-        by_size = {size: _Operands(size, context) for size in params.sizes(context.device)}
+        by_size = {size: _Operands(size, context) for size in params.arrays(context.device)}
         self._kernels = [
             _Kernel(name, kernel, size, by_size[size], context) for name, kernel, size in params.cases(context.device)
         ]
-        self._chosen = params.array_bytes is None
+        self._chosen = params.array_bytes is None and params.sizes is None
         self.cases = [kernel.case() for kernel in self._kernels]
         self.work = self.cases[0].work
 
@@ -247,7 +248,7 @@ def estimate(
     cases, kind = params.cases(device), device.driven_as
     per_s = _ASSUMED_BYTES_PER_S[kind]
     times_s = tuple(bytes_of(kernel, size, kernels_in(size, kind)) / per_s for _, kernel, size in cases)
-    sizes = params.sizes(device)
+    sizes = params.arrays(device)
     arrays = 2 * sum(sizes) + sum(size for _, _, size in cases)  # x and z of each size; y of each case
     on_host = 2 * sum(sizes) + 3 * max(sizes)
     memory_bytes = arrays + estimates.runtime_bytes(device) + (on_host if kind == "cpu" else 0)
@@ -272,7 +273,7 @@ WORKLOAD = contract.Workload(
     build=Stream,
     cases_of=lambda params: tuple(name for name, _, _ in params.cases()),
     executions=lambda params: "one kernel, or a loop of kernels; the first value of the last y is read back",
-    smoke=contract.Smoke({"array_bytes": [65536]}, details=frozenset({"kernels"})),
+    smoke=contract.Smoke({"array_bytes": 65536}, details=frozenset({"kernels"})),
     bench={},
     options="4 kernels; one or several array sizes",
 )

@@ -444,7 +444,7 @@ _UP_TO = "For TPU hardware in general, not for a timed model: the article gives 
 
 WORKLOAD = Workload(
     name="quantized_inference",
-    description="A network in float32 and in int8: size, latency and throughput of both; trained, accuracy too",
+    description="A network in float32 and in int8: size, latency, throughput, and accuracy if it is trained",
     params=QuantizedInferenceParams,
     metrics=(
         MetricSpec("throughput", "samples/s", "higher", "Images recognised per second in int8, in full batches"),

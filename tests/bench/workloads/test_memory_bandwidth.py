@@ -25,9 +25,9 @@ def built(context, **params):
     return of_all
 
 
-@pytest.mark.parametrize("array_bytes", [[4 * KIB, 12_004], [32 * MIB]], ids=["looped", "called"])
-def test_every_kernel_is_exact(context, array_bytes):
-    verified = built(context(), array_bytes=array_bytes).verify()
+@pytest.mark.parametrize("sizes", [[4 * KIB, 12_004], [32 * MIB]], ids=["looped", "called"])
+def test_every_kernel_is_exact(context, sizes):
+    verified = built(context(), sizes=sizes).verify()
     assert verified.warnings == []
     assert {details["rel_error"] for details in verified.details["kernels"].values()} == {0.0}
 
@@ -48,19 +48,20 @@ def test_bytes_by_hand(kernel, array_bytes, kind, expected):
 def test_arrays_are_four_times_as_large_as_the_cache_by_default(device):
     params = validate_params(BANDWIDTH, {})
     large = device.model_copy(update={"memory_bytes": 64 << 30, "last_cache_bytes": 32 * MIB})
-    assert params.sizes(large) == [128 * MIB]
-    assert params.sizes(device.model_copy(update={"memory_bytes": 64 << 30})) == [64 * MIB]
-    assert params.sizes(large.model_copy(update={"memory_bytes": 1 << 30})) == [64 * MIB]  # a sixteenth
-    assert validate_params(BANDWIDTH, {"array_bytes": [4 * KIB]}).sizes(large) == [4 * KIB]
+    assert params.arrays(large) == [128 * MIB]
+    assert params.arrays(device.model_copy(update={"memory_bytes": 64 << 30})) == [64 * MIB]
+    assert params.arrays(large.model_copy(update={"memory_bytes": 1 << 30})) == [64 * MIB]  # a sixteenth
+    assert validate_params(BANDWIDTH, {"array_bytes": 4 * KIB}).arrays(large) == [4 * KIB]
 
 
 @pytest.mark.parametrize(
     ("params", "pointer"),
     [
         ({"kernels": ["copy", "copy"]}, "/params/kernels"),
-        ({"array_bytes": [4096, 4096]}, "/params/array_bytes"),
-        ({"array_bytes": [4096 + 4 * step for step in range(17)]}, "/params/array_bytes"),
-        ({"array_bytes": [4098]}, "/params/array_bytes/0"),
+        ({"sizes": [4096, 4096]}, "/params/sizes"),
+        ({"sizes": [4096 + 4 * step for step in range(17)]}, "/params/sizes"),
+        ({"sizes": [4096], "array_bytes": 8192}, "/params/array_bytes"),
+        ({"array_bytes": 4098}, "/params/array_bytes"),
     ],
 )
 def test_errors_name_the_field(params, pointer):
@@ -76,7 +77,7 @@ def test_half_of_a_copy_is_found(context, monkeypatch):
 
     ready = context()
     monkeypatch.setattr(ready.framework, "stream", halved)
-    [raised] = built(ready, kernels=["copy"], array_bytes=[4 * KIB]).verify().warnings
+    [raised] = built(ready, kernels=["copy"], array_bytes=4 * KIB).verify().warnings
     assert (raised.code, raised.evidence["case"]) == ("RESULT_INCORRECT", "copy")
 
 
@@ -98,7 +99,7 @@ def test_elided_kernels_are_found(device, tensorflow, monkeypatch, kernel):
     monkeypatch.setattr(type(tensorflow), "stream", elided)
     spec = Spec(
         workload="memory_bandwidth",
-        params={"kernels": [kernel], "array_bytes": [1 * MIB]},
+        params={"kernels": [kernel], "array_bytes": 1 * MIB},
         measure=Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.15}),
     )
     eventually(lambda: "WORK_ELIMINATED" in codes(job_of(BANDWIDTH, spec, device)), what="WORK_ELIMINATED is raised")

@@ -13,7 +13,13 @@ from benchmarks.report import requested
 SPEED = ("start", "matmul", "trainings", "http", "scale", "disturbance", "dashboard", "eta")
 # `resampled` reads what `scatter` records.
 METHOD = ("coverage", "scatter", "resampled", "cost", "alarms", "repeat", "gate", "history")
-VERDICT = ("trusted", "neighbours", "instrument", "budget")  # an hour on an idle machine, `budget` many hours
+VERDICT = (
+    "trusted",
+    "neighbours",
+    "instrument",
+    "bandwidth",
+    "budget",
+)  # an hour on an idle machine, `budget` many hours
 
 for word in requested((*SPEED, *METHOD, *VERDICT, "method"), SPEED):
     for name in METHOD if word == "method" else (word,):

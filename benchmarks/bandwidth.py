@@ -1,0 +1,80 @@
+"""Does `memory_bandwidth` give the bandwidth that a STREAM in C reaches on the same cores? Writes bandwidth.md.
+
+Needs gcc. Frameworks that aren't installed are left out.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from benchmarks.pairs import in_turns, ratio
+from benchmarks.report import prose, table, write
+from dyno.bench.bench import Bench
+
+ROUNDS, BUDGET_S, REPETITIONS = 12, 8, 40
+KERNELS = ("copy", "scale", "add", "triad")
+SOURCE = Path(__file__).with_name("stream.c")
+METHOD = """A job of `memory_bandwidth` with a budget of {budget_s:g} s for each framework, and STREAM compiled by
+    `gcc -O3 -fopenmp` ({source}), in turns (ABCD, DCBA) on all cores of this machine. All use float32 and arrays of
+    {mib:g} MiB, four times the last-level cache. STREAM's figure is the median of {repetitions} executions of each
+    kernel. *Ratio*: the framework's figure divided by STREAM's, the geometric mean over {rounds} rounds with its 95 %
+    interval."""
+COPY = """gcc compiles the copy to a call of `memcpy`, which writes large arrays past the caches (non-temporal stores).
+    The other kernels, and XLA's copy, read each line of y into a cache before they write to it: 3 bytes move for 2
+    counted ones. STREAM doesn't count these reads either."""
+
+
+def main(rounds: int = ROUNDS, budget_s: float = BUDGET_S) -> None:
+    found: dict[str, dict[str, list[float]]] = {}
+
+    def noted(way: str, figures: dict[str, float]) -> float:
+        for kernel, value in figures.items():
+            found.setdefault(way, {}).setdefault(kernel, []).append(value)
+        return figures["triad"]
+
+    with Bench("cpu") as bench, tempfile.TemporaryDirectory() as folder:
+        array_bytes = 4 * (bench.device.last_cache_bytes or 1 << 24)
+        program = Path(folder) / "stream"
+        subprocess.run(["gcc", "-O3", "-fopenmp", "-o", program, SOURCE], check=True)
+
+        def of(way: str) -> Callable[[], float]:
+            if way == "gcc":
+                return lambda: noted(way, _stream(program, array_bytes))
+            return lambda: noted(way, _measured(bench, way, array_bytes, budget_s))
+
+        in_turns({way: of(way) for way in ("gcc", *bench.device.frameworks)}, rounds)
+    rows = []
+    for way, figures in found.items():
+        for kernel in KERNELS:
+            of_c = ratio(figures[kernel], found["gcc"][kernel])
+            ratios = "" if way == "gcc" else f"{of_c.value:.3f} [{of_c.low:.3f} to {of_c.high:.3f}]"
+            rows.append([way, kernel, f"{median(figures[kernel]) / 1e9:.2f}", ratios])
+    mib = array_bytes / (1 << 20)
+    text = METHOD.format(
+        budget_s=budget_s, source="benchmarks/stream.c", mib=mib, repetitions=REPETITIONS, rounds=rounds
+    )
+    lines = [*prose(text), *table(("program", "kernel", "median, GB/s", "ratio"), rows), "", *prose(COPY)]
+    write("bandwidth", "Memory bandwidth against STREAM in C", lines)
+
+
+def _stream(program: Path, array_bytes: int) -> dict[str, float]:
+    command = [str(program), str(array_bytes), str(REPETITIONS)]
+    words = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    return {kernel: float(word) for kernel, word in zip(KERNELS, words, strict=False)}
+
+
+def _measured(bench: Bench, framework: str, array_bytes: int, budget_s: float) -> dict[str, float]:
+    result = bench.run(
+        {
+            "workload": "memory_bandwidth",
+            "framework": framework,
+            "params": {"array_bytes": array_bytes},
+            "measure": {"budget_s": budget_s},
+        }
+    )
+    values = {metric.name: metric.value for metric in result.metrics}
+    return {kernel: values[f"bandwidth_{kernel}"] or 0.0 for kernel in KERNELS}

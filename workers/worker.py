@@ -200,9 +200,7 @@ class Worker:
     def _prepare(self, launcher: Launcher) -> Device:
         """Measure the peaks, and only then start the zygote and the self-test, which would disturb the measurement."""
         locks = lock_paths(self._device, self._settings)
-        self._device = self._device.model_copy(
-            update={"peak": health_check.measured_peaks(launcher, self._device, locks)}
-        )
+        self._device = health_check.with_measured_peaks(launcher, self._device, locks)
         if DEFAULT_FRAMEWORK in self._device.frameworks:
             launcher.prepare(DEFAULT_FRAMEWORK)
         health_check.prove_fork(launcher, self._device, self._settings)

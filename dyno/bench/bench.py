@@ -23,7 +23,7 @@ from dyno.bench.frameworks.visible_devices import isolating_variables
 from dyno.bench.measure.peers import with_history
 from dyno.bench.measure.warnings import sorted_warnings, warning
 from dyno.bench.registry import registry, resolve
-from dyno.bench.runner.health_check import measured_peaks, prove_fork
+from dyno.bench.runner.health_check import prove_fork, with_measured_peaks
 from dyno.bench.runner.job_runs import JobRuns, RunContext, planned_times, time_limit_s, variants_of
 from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.limits import host_share_bytes, runner_cgroup
@@ -172,8 +172,8 @@ class Bench:
         """Before the first run, measure the peaks and test whether runners can be forked, as a worker does."""
         if self._is_prepared:
             return
-        peak = measured_peaks(self._launcher, self.device, lock_paths(self.device, self._settings))
-        self.device = self.device.model_copy(update={"peak": peak})
+        locks = lock_paths(self.device, self._settings)
+        self.device = with_measured_peaks(self._launcher, self.device, locks)
         prove_fork(self._launcher, self.device, self._settings)
         self._is_prepared = True
 

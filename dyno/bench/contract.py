@@ -175,6 +175,7 @@ class Verification:
     figures: dict[str, float] = field(default_factory=dict)  # by metric name; see MetricSpec.once and each_run
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
     flops: float | None = None  # FLOP of one execution, if they don't follow from the params alone
+    bytes: float | None = None  # compulsory traffic of one execution; see `Case.bytes`
     params: dict[str, JsonValue] = field(default_factory=dict)  # the values used for params that the spec left open
 
 
@@ -243,7 +244,7 @@ class Case:
 
     `name` is the suffix of its metrics ("throughput_512x512x512"). `flops` is per execution and is compared with the
     peak for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's dtype.
-    `bytes` that an execution must move, if a cache or the memory limits its speed; 0 if only arithmetic does.
+    `bytes`: the compulsory traffic of an execution. Each weight and input is read once, each output written once.
     `amounts`: see `Verification`. `grown`: see `Growable`. `counted_flops`: see `Countable`.
     """
 

@@ -108,6 +108,8 @@ def _whole_result(console: Console, answer: Result) -> None:
     if answer.baseline:
         _baseline_outcome(console, answer.baseline)
     _say(console, _peak_line(answer))
+    if limit := _roof_line(answer):
+        _say(console, limit)
     _say(console, _phases_line(answer))
     if answer.measurement.budget:
         _say(console, _budget_line(answer.measurement.budget))
@@ -238,6 +240,15 @@ def _repeat_line(answer: Result) -> str | None:
     low, high = format_quantity(repeat.low, metric.unit), format_quantity(repeat.high, metric.unit)
     jobs = f" and {repeat.based_on.jobs} earlier results" if repeat.based_on.jobs else ""
     return f"next {metric.name} (95 %): {low} to {high}, from {repeat.based_on.runs} runs{jobs}"
+
+
+def _roof_line(answer: Result) -> str | None:
+    """The limit that binds the first case, such as `limit: memory, 71.3% of 24.1 GB/s, at 0.17 FLOP/byte`."""
+    roof = answer.roofs[0] if answer.roofs else None
+    if roof is None or roof.fraction is None or roof.intensity is None:
+        return None
+    limit = f"{roof.fraction:.1%} of {format_quantity(roof.value, roof.unit or '')}"
+    return f"limit: {roof.binds}, {limit}, at {roof.intensity:.3g} FLOP/byte"
 
 
 def _peak_line(answer: Result) -> str:

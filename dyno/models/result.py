@@ -221,6 +221,24 @@ class Peak(Stored):
     reason: str | None = None
 
 
+class Roof(Stored):
+    """The limit of the device that work stands under in the roofline model (Williams, Waterman & Patterson 2009).
+
+    `case` names the case, if the job has several. `intensity`: FLOP per byte of compulsory traffic. `binds`: the limit
+    that takes longer for this work, which is `value` in `unit`. `fraction`: the part of this limit that the work
+    reached. It may be above 1 for memory, if caches hold the data. If `binds` is null, `reason` says why.
+    """
+
+    case: str | None = None
+    intensity: float | None = None
+    binds: Literal["compute", "memory"] | None = None
+    value: float | None = None
+    unit: str | None = None
+    provenance: str | None = None
+    fraction: float | None = None
+    reason: str | None = None
+
+
 class Precision(Stored):
     """Requested and observed precision. `rel_error`: a product's error against float64 (relative, Frobenius norm).
 
@@ -438,6 +456,7 @@ class Result(Stored):
     phases: Phases
     runs: list[RunSummary]
     peak: Peak
+    roofs: list[Roof] = []
     precision: Precision | None = None
     cpu: Cpu | None = None
     memory: Memory

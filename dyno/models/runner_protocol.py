@@ -45,6 +45,7 @@ class CaseRecord(Stored):
     name: str
     work: float
     flops: float
+    bytes: float = 0.0  # compulsory traffic; 0 if not declared
     dtype: str
     amounts: dict[str, float] = {}
     summary: RunSummary
@@ -85,6 +86,7 @@ class RunRecord(Stored):
     amounts: dict[str, float] = {}  # for MetricSpec.amount: the part of `work` in one epoch, one execution, …
     tuned: dict[str, JsonValue] = {}  # for later runs of the job
     flops: float | None = None  # of one execution, if the params alone don't determine it
+    bytes: float | None = None  # compulsory traffic of one execution
     params: dict[str, JsonValue] = {}  # the values used for params that the spec left open
     figures: dict[str, float] = {}  # by metric name: figures that aren't sampled, see MetricSpec.once and each_run
     calls: dict[str, CallQuantile] = {}  # by metric name: for MetricSpec.loop

@@ -279,6 +279,16 @@ def last_cache_bytes(cores: list[int], topology: Path = TOPOLOGY) -> int | None:
     return sum(dict(caches).values()) if caches else None
 
 
+_CACHES = 4  # STREAM's rule: an array is at least four times as large as the last-level cache
+_LEAST_STREAMED_BYTES, _MEMORY_SHARE = 64 << 20, 1 / 16
+
+
+def streamed_bytes(last_cache_bytes: int | None, memory_bytes: int) -> int:
+    """The size of an array that no cache holds, as far as a sixteenth of the memory allows; a multiple of 64."""
+    wanted = max(_CACHES * (last_cache_bytes or 0), _LEAST_STREAMED_BYTES)
+    return int(min(wanted, memory_bytes * _MEMORY_SHARE)) // 64 * 64
+
+
 def physical_cores(cores: list[int], topology: Path = TOPOLOGY) -> int:
     """Number of physical cores behind the logical `cores`. Hyperthreads of one core share its pipes."""
     siblings = {

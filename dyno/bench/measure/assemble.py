@@ -26,6 +26,7 @@ from dyno.models.result import (
     Reference,
     Result,
     ResultWarning,
+    Roof,
     Training,
 )
 from dyno.models.runner_protocol import RunRecord
@@ -49,9 +50,10 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
     flops = workload.flops(params) if records[0].flops is None else records[0].flops
     used, specs = peak_fraction.device_in_use(device, spec.replicas, records), workload.metrics_for(params)
     peak = peak_fraction.peak(used, params, flops, records)
+    roofs = peak_fraction.roofs(used, peak, flops, records)
     training = next((record.training for record in records if record.training is not None), None)
     lint = workload.lint(params, device, spec.replicas)
-    warnings = _warnings(spec, params, lint, used, records, peak, training)
+    warnings = _warnings(spec, params, lint, used, records, peak, roofs, training)
     first = decided_by(spec.measure, records)
     further = stability.unchecked_by_sensors(device, records) | _unchecked_reasons(device, records).keys()
     missing = unchecked_codes([record.precision for record in records], peak, records[0].verified, further)
@@ -68,6 +70,7 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
         phases=_phases([record.summary.phases for record in records]),
         runs=[record.summary for record in records],
         peak=peak,
+        roofs=roofs,
         precision=_precision(records),
         cpu=_cpu([record.summary.cpu for record in records if record.summary.cpu is not None]),
         memory=_memory([record.memory for record in records]),
@@ -137,6 +140,7 @@ def _warnings(
     device: Device,
     records: Sequence[RunRecord],
     peak: Peak,
+    roofs: Sequence[Roof],
     training: Training | None,
 ) -> list[ResultWarning]:
     """One warning per code: from the runs, or else from the whole result, or else from the params."""
@@ -147,7 +151,10 @@ def _warnings(
     together = [
         result_checks.emulated_device(device.emulated),
         _first((case, result_checks.above_peak(reached)) for case, reached in highest_first),
-        _first((case, result_checks.overhead_bound(reached)) for case, reached in peaks),
+        _first(
+            (case, result_checks.overhead_bound(reached, roof))
+            for (case, reached), roof in zip(peaks, roofs, strict=True)
+        ),
         result_checks.synthetic_data(training.data if training else None),
         *_of_conditions(cases, len(device.cores)),
         *(_of_training(training, records, device) if training else ()),

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from dyno.bench.measure import result_metrics, statistics
 from dyno.models.device import Device, PeakFigure
-from dyno.models.result import Peak
+from dyno.models.result import Peak, Roof
 from dyno.models.runner_protocol import RunRecord
 
 _NOT_MEASURED = "the device's peak for this dtype was not measured"
@@ -35,7 +35,13 @@ def device_in_use(device: Device, replicas: int, records: Sequence[RunRecord] = 
     if replicas >= device.units:
         return device
     share = replicas / device.units
-    return device.model_copy(update={"peak": {dtype: _scaled(figure, share) for dtype, figure in device.peak.items()}})
+    memory = device.memory_bandwidth
+    return device.model_copy(
+        update={
+            "peak": {dtype: _scaled(figure, share) for dtype, figure in device.peak.items()},
+            "memory_bandwidth": memory and _scaled(memory, share),
+        }
+    )
 
 
 def _at_its_best(device: Device, records: Sequence[RunRecord]) -> Device:
@@ -78,6 +84,37 @@ def case_peaks(device: Device, records: Sequence[RunRecord]) -> dict[str, Peak]:
     """The peak of each case by name; empty if the job has no cases."""
     cases = zip(records[0].cases, result_metrics.by_case(records).values(), strict=True)
     return {case.name: peak_for_dtype(device, case.dtype, case.flops, runs) for case, runs in cases}
+
+
+def roofs(device: Device, peak: Peak, flops: float, records: Sequence[RunRecord]) -> list[Roof]:
+    """The binding limit of each case, or of the job. `peak`, `flops`: of a job without cases."""
+    if not records[0].cases:
+        return [_roof(None, device, peak, flops, records[0].bytes or 0.0, records)]
+    peaks, of_runs = case_peaks(device, records), result_metrics.by_case(records)
+    return [
+        _roof(case.name, device, peaks[case.name], case.flops, case.bytes, of_runs[case.name])
+        for case in records[0].cases
+    ]
+
+
+def _roof(
+    case: str | None, device: Device, peak: Peak, flops: float, moved: float, records: Sequence[RunRecord]
+) -> Roof:
+    memory = device.memory_bandwidth
+    if not moved:
+        return Roof(case=case, reason="this workload doesn't state its memory traffic")
+    known = Roof(case=case, intensity=flops / moved)
+    if memory is None or memory.value is None:
+        reason = (memory and memory.reason) or "the device's memory bandwidth was not measured"
+        return known.model_copy(update={"reason": reason})
+    if flops and peak.value is None:
+        return known.model_copy(update={"reason": peak.reason})
+    if flops and flops / (peak.value or 1.0) > moved / memory.value:
+        limit = {"binds": "compute", "value": peak.value, "unit": peak.unit, "provenance": peak.provenance}
+        return known.model_copy(update={**limit, "fraction": peak.fraction})
+    reached = statistics.mean_interval([moved / statistics.median(record.samples) for record in records]).value
+    limit = {"binds": "memory", "value": memory.value, "unit": memory.unit, "provenance": memory.provenance}
+    return known.model_copy(update={**limit, "fraction": reached / memory.value})
 
 
 def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.bench.measure.warnings import warning
-from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Training
+from dyno.models.result import DataOrigin, Epoch, Peak, Precision, ResultWarning, Roof, Training
 
 # Slack for measured peaks: the burst that measures a peak may run at a lower clock than a later run.
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
@@ -268,11 +268,12 @@ def input_bound(wait_share: float, core_share: float | None, pipeline: Mapping[s
     return warning("INPUT_BOUND", message, wait_share=wait_share, core_share=core_share, limit=INPUT_LIMIT, **pipeline)
 
 
-def overhead_bound(peak: Peak) -> ResultWarning | None:
-    """Raised if the fraction of peak is below 2 %."""
-    if peak.fraction is None or peak.fraction >= OVERHEAD_FRACTION:
+def overhead_bound(peak: Peak, roof: Roof) -> ResultWarning | None:
+    """Raised if the fraction of the limit that binds is below 2 %; of the peak, if the limit isn't known."""
+    fraction = roof.fraction if roof.binds else peak.fraction
+    if fraction is None or fraction >= OVERHEAD_FRACTION:
         return None
-    return warning("OVERHEAD_BOUND", fraction=peak.fraction, limit=OVERHEAD_FRACTION)
+    return warning("OVERHEAD_BOUND", fraction=fraction, limit=OVERHEAD_FRACTION)
 
 
 def synthetic_data(

@@ -163,6 +163,7 @@ def case_records(sampled: Sequence[SampledCase], summarise: Summarise) -> list[C
             name=timed.case.name,
             work=timed.case.work,
             flops=timed.case.flops,
+            bytes=timed.case.bytes,
             dtype=timed.case.dtype,
             amounts=dict(timed.case.amounts),
             summary=summarise(timed.taken, timed.first_execution_s),

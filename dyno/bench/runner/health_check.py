@@ -21,6 +21,7 @@ from functools import partial
 from pydantic import TypeAdapter
 
 from dyno import errors, processes
+from dyno.bench.devices import cpu
 from dyno.bench.devices.discovery import discover
 from dyno.bench.devices.locks import hold_locks, lock_paths, shared_lock_paths
 from dyno.bench.runner.launcher import DEFAULT_FRAMEWORK, Launcher
@@ -35,20 +36,25 @@ from dyno.settings import Settings
 _TIMEOUT_S = 60.0
 _LOCK_TIMEOUT_S = 2.0
 _FIGURES = TypeAdapter(dict[str, PeakFigure])
+_MEMORY = "memory"  # the key of the memory bandwidth among the figures
 
 
-def measured_peaks(launcher: Launcher, device: Device, locks: list[str]) -> dict[str, PeakFigure]:
-    """Peak figures by dtype; empty, with a warning, if the measurement fails. Accelerators keep their known peaks."""
+def with_measured_peaks(launcher: Launcher, device: Device, locks: list[str]) -> Device:
+    """A CPU `device` with its peak figures and memory bandwidth. Accelerators keep their known figures.
+
+    If the measurement fails, the figures are missing, and a warning is logged.
+    """
     if device.kind != "cpu":
-        return device.peak
+        return device
+    cores = ",".join(map(str, device.cores))
     try:
-        printed = launcher.run(
-            "dyno.bench.runner.health_check", ["peaks", ",".join(map(str, device.cores)), *locks], _TIMEOUT_S
-        )
-        return _FIGURES.validate_json(printed)
+        printed = launcher.run("dyno.bench.runner.health_check", ["peaks", cores, *locks], _TIMEOUT_S)
+        figures = _FIGURES.validate_json(printed)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         event("peaks-not-measured", logging.WARNING, device=device.id, why=str(error))
-        return {}
+        figures = {}
+    memory = figures.pop(_MEMORY, None)
+    return device.model_copy(update={"peak": figures, "memory_bandwidth": memory})
 
 
 def write_peaks(cores: list[int], locks: list[str]) -> None:
@@ -59,8 +65,11 @@ def write_peaks(cores: list[int], locks: list[str]) -> None:
         sys.exit(busy.detail)
     os.sched_setaffinity(0, cores)  # before the import of libraries that start one thread per available core
     from dyno.bench.devices.cpu_speed import measure_cpu_peaks
+    from dyno.bench.devices.memory_speed import measure_memory_bandwidth
 
-    sys.stdout.write(_FIGURES.dump_json(measure_cpu_peaks(cores)).decode())
+    size_bytes = cpu.streamed_bytes(cpu.last_cache_bytes(cores), cpu.memory_bytes())
+    figures = {**measure_cpu_peaks(cores), _MEMORY: measure_memory_bandwidth(cores, size_bytes)}
+    sys.stdout.write(_FIGURES.dump_json(figures).decode())
 
 
 ANSWER_TIMEOUT_S = 30.0  # without persistence mode, NVML takes seconds for each GPU, one after the other

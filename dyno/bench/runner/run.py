@@ -322,6 +322,7 @@ class Run:
             tuned=checked.tuned | ({latency.RATES: measured.calls.rates_per_s} if measured.calls.details else {}),
             calls=measured.calls.quantiles,
             flops=checked.flops,
+            bytes=checked.bytes,
             params=checked.params,
             peak=measured.peak,
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
@@ -375,10 +376,16 @@ class ModelTraining:
                 **self._plan.amounts,
             },
             figures=self._figures,
+            bytes=trainer.steps_per_execution * workload.step_bytes(self._model, self._batch_bytes),
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
             tuned=self._jit.tuned | checked.tuned,
             params=self._ran(),
         )
+
+    @property
+    def _batch_bytes(self) -> int:
+        sample = self._plan.train.batch(np.zeros(1, np.intp))
+        return self._trainer.batch_size * sum(array.nbytes for array in sample)
 
     @property
     def _rising(self) -> bool:

@@ -3,6 +3,7 @@
 Optimisers use Keras' defaults, except for the learning rate and SGD's momentum of 0.9.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
@@ -233,6 +234,21 @@ def model_details(model: Any) -> dict[str, JsonValue]:
         "optimizer": type(model.optimizer).__name__,
         "loss": _named(model.loss),
     }
+
+
+_WEIGHT_BYTES = 4  # the variables of all trainings are float32
+
+
+def step_bytes(model: Any, batch_bytes: int) -> float:
+    """The compulsory memory traffic of a training step of a compiled Keras model.
+
+    The batch is read once. Each weight, its gradient and the optimiser's variables for it are read and written once.
+    """
+    trained, kept = (
+        sum(math.prod(variable.shape) for variable in variables)
+        for variables in (model.trainable_variables, model.optimizer.variables)
+    )
+    return float(batch_bytes + 2 * _WEIGHT_BYTES * (2 * trained + kept))
 
 
 def epoch_figures(epochs: Sequence[Epoch]) -> dict[str, float]:

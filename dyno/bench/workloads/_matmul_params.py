@@ -172,6 +172,12 @@ class MatmulParams(contract.Params):
         return (self.m or self.n, self.k or self.n, self.n)
 
     @property
+    def traffic_bytes(self) -> int:
+        """The compulsory memory traffic of one product: each factor is read once, the product written once."""
+        m, k, n = self.sides
+        return (m * k + k * n) * self.item_bytes + m * n * self.product_bytes
+
+    @property
     def label(self) -> str:
         """The size in a metric's name: MxKxN."""
         return "x".join(str(side) for side in self.sides)

@@ -60,6 +60,7 @@ class Chain:
     def __init__(self, params: MatmulParams, work: float, context: contract.BuildContext) -> None:
         self.work = work
         self._params, self._repeats = params, params.repeats or 1
+        self.bytes = self._repeats * params.traffic_bytes
         self._framework = context.framework
         self._seed = context.seed
         self._tuned = context.tuned
@@ -138,7 +139,7 @@ class Chain:
         if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # smaller Hartley matrices have 2 or 3 values
             degenerate = result_checks.degenerate_data(factor)
         verification = _judged(check, single, self._repeats, params.dtype, params.n, degenerate, working_set_bytes)
-        verification = _as_it_ran(verification, self.work, self._repeats, chosen=self.chosen)
+        verification = _as_it_ran(verification, self.work, self.bytes, self._repeats, chosen=self.chosen)
         if math.isfinite(single.rel_error):
             verification.tuned[self._tuned_name] = single.rel_error
         return verification
@@ -173,6 +174,7 @@ class Dispatch:
     def __init__(self, params: MatmulParams, work: float, pairs: int, context: contract.BuildContext) -> None:
         self.work = work
         self._params, self._repeats = params, params.repeats or 1
+        self.bytes = self._repeats * params.traffic_bytes
         self._framework = context.framework
         self._seed = context.seed
         random = generator(context.seed)
@@ -227,7 +229,7 @@ class Dispatch:
         inner = params.sides[1]
         verification = _judged(check, check, 1, params.dtype, inner, self._degenerate(), details["working_set_bytes"])
         verification.details |= details
-        return _as_it_ran(verification, self.work, self._repeats, chosen=self.chosen)
+        return _as_it_ran(verification, self.work, self.bytes, self._repeats, chosen=self.chosen)
 
     def _degenerate(self) -> ResultWarning | None:
         """A warning for the first degenerate operand, if any."""
@@ -294,9 +296,12 @@ def _judged(
     )
 
 
-def _as_it_ran(checked: contract.Verification, work: float, repeats: int, *, chosen: bool) -> contract.Verification:
-    """Add the work of an execution and, if the device decided the number of products, this number."""
+def _as_it_ran(
+    checked: contract.Verification, work: float, traffic: int, repeats: int, *, chosen: bool
+) -> contract.Verification:
+    """Add the work and traffic of an execution and, if the device decided the number of products, this number."""
     checked.amounts["execution"] = work
+    checked.bytes = traffic
     if chosen:
         checked.flops = work
         checked.params["repeats"] = repeats
@@ -356,7 +361,7 @@ class IntegerDispatch(Dispatch):
             precision=Precision(requested="int8", observed="int8" if in_int32 else None, rel_error=exact.rel_error),
             details=details,
         )
-        return _as_it_ran(verification, self.work, self._repeats, chosen=self.chosen)
+        return _as_it_ran(verification, self.work, self.bytes, self._repeats, chosen=self.chosen)
 
 
 class Sizes:
@@ -401,7 +406,7 @@ class Sizes:
         )
 
 
-def _case(label: str, dtype: str, built: contract.Built) -> contract.Case:
+def _case(label: str, dtype: str, built: Chain | Dispatch) -> contract.Case:
     return contract.Case(
         name=label,
         work=built.work,
@@ -411,6 +416,7 @@ def _case(label: str, dtype: str, built: contract.Built) -> contract.Case:
         amounts={"execution": built.work},
         grown=built.grown if isinstance(built, contract.Growable) else None,
         counted_flops=built.counted_flops if isinstance(built, contract.Countable) else None,
+        bytes=built.bytes,
     )
 
 

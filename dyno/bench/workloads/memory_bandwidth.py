@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from dyno.bench import contract, estimates
+from dyno.bench.devices.cpu import streamed_bytes
 from dyno.bench.frameworks.interface import STREAM, Framework, StreamKernel, StreamOperands
 from dyno.bench.measure import correctness, result_checks
 from dyno.bench.measure.warnings import OUTPUT_CODES
@@ -38,8 +39,6 @@ _ITEM_BYTES = 4
 LARGE_BYTES = 32 << 20  # from here on, a call costs about 1 % of a kernel: 50 us of 4 ms
 _LOOPED_BYTES = 128 << 20  # of x in all kernels of one loop
 _LEAST_KERNELS = 128  # TensorFlow writes y once more at the start of a loop: at most 0.4 % of the bytes
-_CACHES = 4  # STREAM's rule: an array is at least four times as large as the last-level cache
-_LEAST_BYTES, _MEMORY_SHARE = 64 << 20, 1 / 16
 _MOST_CASES = 64
 
 
@@ -78,9 +77,7 @@ class MemoryBandwidthParams(contract.Params):
         """The bytes of an array, in each size."""
         if self.sizes or self.array_bytes:
             return self.sizes or [self.array_bytes or 0]
-        wanted = max(_CACHES * (device.last_cache_bytes or 0), _LEAST_BYTES) if device else _LEAST_BYTES
-        fitting = int(device.memory_bytes * _MEMORY_SHARE) if device else wanted
-        return [min(wanted, fitting) // _ITEM_BYTES * _ITEM_BYTES]
+        return [LARGE_BYTES if device is None else streamed_bytes(device.last_cache_bytes, device.memory_bytes)]
 
     def cases(self, device: Device | None = None) -> list[tuple[str, StreamKernel, int]]:
         """(name, kernel, bytes of an array) of each case."""

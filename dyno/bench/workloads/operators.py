@@ -317,6 +317,7 @@ class _Layer:
             execute=self.execute,
             amounts={"execution": work},
             counted_flops=self.counted_flops,
+            bytes=work,
         )
 
     @property

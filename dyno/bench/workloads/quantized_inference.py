@@ -306,7 +306,9 @@ class QuantizedRun:
             for name, dtype, model in (("int8", self._int8_dtype, self._int8), ("float32", "float32", self._float32)):
                 execute = model.timed(batch)
                 label = f"{name}_batch_{size}"
-                cases.append(Case(label, float(size), image_flops * size, dtype, execute, {"call": float(size)}))
+                moved = float(len(model.file[1]) + batch.nbytes)
+                amounts = {"call": float(size)}
+                cases.append(Case(label, float(size), image_flops * size, dtype, execute, amounts, bytes=moved))
         return cases
 
     def _batch(self, size: int) -> Float32:

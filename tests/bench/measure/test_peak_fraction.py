@@ -3,7 +3,7 @@
 import pytest
 
 from dyno.bench.devices.datasheet import datasheet_peaks
-from dyno.bench.measure.peak_fraction import ceiling_per_s, device_in_use, peak_for_dtype
+from dyno.bench.measure.peak_fraction import ceiling_per_s, device_in_use, peak_for_dtype, roofs
 from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Precision
 from dyno.models.spec import Spec
@@ -12,9 +12,8 @@ from dyno.models.spec import Spec
 def board(kind, model, units=1):
     peaks = datasheet_peaks(kind, model, units)
     facts = {"id": f"{kind}:0", "kind": kind, "model": model, "host": "h", "memory_bytes": 2**33, "units": units}
-    return Device.model_validate(
-        facts | {"peak": {name: figure.model_dump() for name, figure in peaks.by_dtype.items()}}
-    )
+    figures = {"peak": peaks.by_dtype, "memory_bandwidth": peaks.memory}
+    return Device.model_validate(facts).model_copy(update=figures)
 
 
 A100, V5E, T4 = board("gpu", "NVIDIA A100-SXM4-80GB"), board("tpu", "TPU v5e", 8), board("gpu", "Tesla T4")
@@ -96,3 +95,48 @@ def test_a_result_on_a_gpu_has_its_fraction_with_its_source(result, record):
 )
 def test_the_ceiling_is_that_of_the_fastest_precision_that_may_run(device, dtype, most):
     assert ceiling_per_s(device, dtype) == most
+
+
+H100 = board("gpu", "NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "binds", "fraction"),
+    [
+        (2 * 4096**3, 3 * 2 * 4096**2, "compute", 2 * 4096**3 / 989e12),  # a product in bfloat16: 1365 FLOP/byte
+        (2 * 4096**2, 2 * 4096**2, "memory", 2 * 4096**2 / 3.35e12),  # a matrix times a vector: 1 FLOP/byte
+        (0.0, 12e9, "memory", 12e9 / 3.35e12),
+        (2e12, 20e12, "memory", 20 / 3.35),  # more than the memory delivers: it came from a cache
+    ],
+)
+def test_the_limit_that_takes_longer_binds(record, flops, moved, binds, fraction):
+    runs = [record([1.0] * 20, bytes=moved)]
+    peak = peak_for_dtype(H100, "bfloat16", flops, runs)
+    [roof] = roofs(H100, peak, flops, runs)
+    assert (roof.case, roof.binds, roof.intensity) == (None, binds, pytest.approx(flops / moved))
+    assert roof.fraction == pytest.approx(fraction)
+    assert (roof.value, roof.unit) == ((989e12, "FLOP/s") if binds == "compute" else (3.35e12, "bytes/s"))
+
+
+@pytest.mark.parametrize(
+    ("device", "moved", "reason"),
+    [
+        (H100, None, "doesn't state"),
+        (H100.model_copy(update={"memory_bandwidth": None}), 1e9, "was not measured"),
+        (H100.model_copy(update={"peak": {}}), 1e9, "was not measured"),
+    ],
+)
+def test_an_unknown_limit_has_a_reason(record, device, moved, reason):
+    runs = [record([1.0] * 20, bytes=moved)]
+    [roof] = roofs(device, peak_for_dtype(device, "bfloat16", 1e12, runs), 1e12, runs)
+    assert (roof.binds, roof.fraction) == (None, None)
+    assert reason in roof.reason
+
+
+def test_an_addition_that_fills_the_memory_isnt_bound_by_overhead(result, record):
+    """`result` declares 1,000 FLOP per execution."""
+    moved, time_s = 3.35e3, 1.1e-9
+    found = result([record([time_s] * 20, bytes=moved)] * 2, on=H100, dtype="bfloat16")
+    assert found.peak.fraction == pytest.approx(1000 / time_s / 989e12)  # 0.0009
+    assert found.roofs[0].fraction == pytest.approx(1e-9 / time_s)
+    assert "OVERHEAD_BOUND" not in [raised.code for raised in found.warnings]

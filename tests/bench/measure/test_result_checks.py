@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyno.bench.measure import result_checks
-from dyno.models.result import DataOrigin, Epoch, Peak, Precision, Training, Trial
+from dyno.models.result import DataOrigin, Epoch, Peak, Precision, Roof, Training, Trial
 
 
 def code(raised):
@@ -102,7 +102,12 @@ def test_more_than_the_peak_is_wrong_and_a_measured_peak_has_slack(fraction, pro
 
 @pytest.mark.parametrize(("fraction", "bound"), [(0.019, True), (0.02, False), (0.8, False), (None, False)])
 def test_a_device_that_is_almost_idle_is_bound_by_overhead(fraction, bound):
-    assert (code(result_checks.overhead_bound(Peak(value=1e12, fraction=fraction))) == "OVERHEAD_BOUND") is bound
+    unknown = Roof(reason="this workload doesn't state its memory traffic")
+    assert (
+        code(result_checks.overhead_bound(Peak(value=1e12, fraction=fraction), unknown)) == "OVERHEAD_BOUND"
+    ) is bound
+    limit = Roof(binds="memory", fraction=fraction)
+    assert (code(result_checks.overhead_bound(Peak(value=1e12, fraction=0.001), limit)) == "OVERHEAD_BOUND") is bound
 
 
 @pytest.mark.parametrize(

@@ -243,12 +243,12 @@ def _repeat_line(answer: Result) -> str | None:
 
 
 def _roof_line(answer: Result) -> str | None:
-    """The limit that binds the first case, such as `limit: memory, 71.3% of 24.1 GB/s, at 0.17 FLOP/byte`."""
+    """The roof over the first case, such as `roof: memory, 71.3% of 24.1 GB/s, at 0.17 FLOP/byte`."""
     roof = answer.roofs[0] if answer.roofs else None
     if roof is None or roof.fraction is None or roof.intensity is None:
         return None
     limit = f"{roof.fraction:.1%} of {format_quantity(roof.value, roof.unit or '')}"
-    return f"limit: {roof.binds}, {limit}, at {roof.intensity:.3g} FLOP/byte"
+    return f"roof: {roof.binds}, {limit}, at {roof.intensity:.3g} FLOP/byte"
 
 
 def _peak_line(answer: Result) -> str:

@@ -222,11 +222,12 @@ class Peak(Stored):
 
 
 class Roof(Stored):
-    """The limit of the device that work stands under in the roofline model (Williams, Waterman & Patterson 2009).
+    """The limit of the device that binds the work, by the roofline model (Williams, Waterman & Patterson 2009).
 
-    `case` names the case, if the job has several. `intensity`: FLOP per byte of compulsory traffic. `binds`: the limit
-    that takes longer for this work, which is `value` in `unit`. `fraction`: the part of this limit that the work
-    reached. It may be above 1 for memory, if caches hold the data. If `binds` is null, `reason` says why.
+    `case` names the case, if the job has several. `intensity`: FLOP per byte of compulsory memory traffic: weights and
+    inputs are read once, outputs written once. `binds`: the limit at which this work takes longer. It is `value` in
+    `unit`. `fraction`: the share of this limit that the work reached, for memory above 1 if caches hold the data. If
+    `binds` is null, `reason` says why.
     """
 
     case: str | None = None

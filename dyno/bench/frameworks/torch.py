@@ -89,7 +89,12 @@ class Torch(KerasFramework):
         return self._torch.matmul(a, b)
 
     def integer_matmul(self, a: Any, b: Any) -> Any:
-        return self._torch._int_mm(a, b)  # the only int8 product summed in int32; PyTorch has no public function for it
+        """By the only int8 product summed in int32; PyTorch has no public function for it.
+
+        Without VNNI, oneDNN sums pairs of products in 16 bits: with oneDNN limited to AVX2, products of large values
+        were wrong. Results say RESULT_INCORRECT then.
+        """
+        return self._torch._int_mm(a, b)
 
     def allow_tf32(self, allowed: bool) -> None:
         self._torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -467,7 +467,8 @@ _ROWS = (
         "The device was almost idle: starting the work took longer than the work.",
         more="A faster device would hardly improve this figure.",
         found="""Raised if the figure, or the figure of any case (`evidence.case`), is below
-        {measure.result_checks.OVERHEAD_FRACTION:%} of the peak. Not raised if the peak is unknown.""",
+        {measure.result_checks.OVERHEAD_FRACTION:%} of its roof: of the peak or of the memory bandwidth, whichever
+        binds. If the roof is unknown, the peak counts. Not raised if the peak is unknown, too.""",
         do="""Request more work per call: a larger batch or size, `steps_per_execution`, chained products. Don't rank
         devices by this figure.""",
     ),

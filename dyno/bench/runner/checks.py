@@ -85,9 +85,8 @@ _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # limits of the rounds that conf
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _LARGER_FIRST = (*_GROWTHS[1:], 2)
 _PARTS = (0.1, 0.2, 0.5)
-# For executions shorter than this, try larger factors first: a call costs 0.1 ms, so doubled work hardly changes the
-# time. If an execution is faster than the device allows, it did no work: try factor 2 first, as compilers may drop only
-# small work.
+# For executions shorter than this, a call of 0.1 ms may hide doubled work: try larger factors first. But try factor 2
+# first if doubled work must be visible, as compilers may drop only small work.
 _CALL_S = 5e-4
 _SPAN = 8  # ratio of the numbers of executions in the two readings that confirm a suspicion
 _LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
@@ -205,7 +204,8 @@ class _CaseChecks:
             return self._less_work(grown, least_s)
         single, single_s = partial(self._each_s, self._subject.execute, 1), self._single_s
         unsure: Callable[[], bool] | None = None
-        for times in _LARGER_FIRST if least_s < single_s < _CALL_S else _GROWTHS:
+        visible = WorkGrowth(2, single_s, single_s, least_s).telling
+        for times in _GROWTHS if visible or single_s >= _CALL_S else _LARGER_FIRST:
             expected = WorkGrowth(times, single_s, single_s, least_s)
             if times > 2 and (times > 2 * self._count or not expected.telling):
                 continue

@@ -256,7 +256,7 @@ class Case:
     amounts: Mapping[str, float] = field(default_factory=dict)
     grown: Grown | None = None
     counted_flops: Callable[[], float | None] | None = None
-    bytes: float = 0.0
+    bytes: float | None = None
 
 
 @runtime_checkable

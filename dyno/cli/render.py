@@ -248,6 +248,7 @@ def _roof_line(answer: Result) -> str | None:
     if roof is None or roof.fraction is None or roof.intensity is None:
         return None
     limit = f"{roof.fraction:.1%} of {format_quantity(roof.value, roof.unit or '')}"
+    limit += " (the data was in caches)" if roof.fraction > 1 else ""
     return f"roof: {roof.binds}, {limit}, at {roof.intensity:.3g} FLOP/byte"
 
 

@@ -45,7 +45,7 @@ class CaseRecord(Stored):
     name: str
     work: float
     flops: float
-    bytes: float = 0.0  # compulsory traffic; 0 if not declared
+    bytes: float | None = None  # compulsory traffic of one execution
     dtype: str
     amounts: dict[str, float] = {}
     summary: RunSummary

@@ -40,6 +40,8 @@ def test_the_result_is_the_document_of_a_service(bench):
     assert (result.workload, len(result.runs), result.device["id"]) == ("matmul", 2, HERE)
     assert {run.process_start for run in result.runs} == {"forked"}
     assert result.metric("throughput").value > 0
+    assert bench.device.memory_bandwidth.value > 1e8
+    assert result.roofs[0].fraction > 0
     assert result.peak.provenance in ("measured clock", "measured here")
     assert 0 < progress[-1].fraction < 1
     assert bench.run(SPEC).metric("throughput").value > 0, "the same processes make another job"

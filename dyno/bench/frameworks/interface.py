@@ -265,8 +265,8 @@ class Framework(Protocol):
     def stream(self, kernel: StreamKernel, times: int, operands: StreamOperands) -> StreamCall:
         """A function that executes the kernel `times` times and returns the last y. Each reads and writes whole arrays.
 
-        It takes an array of y's shape to write to, such as an earlier y, which can't be used afterwards. On a CPU,
-        frameworks that compile make a single loop of all kernels.
+        It takes an array of y's shape, such as an earlier y, which can't be used afterwards. PyTorch and JAX write to
+        this array. On a CPU, frameworks that compile make a single loop of all kernels.
         """
 
     def trainer(

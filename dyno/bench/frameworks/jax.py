@@ -170,8 +170,9 @@ class Jax(KerasFramework):
 
         def calls(y: Any) -> Any:
             scale = operands.scale
-            for _ in range(times):
-                y, scale = compiled(y, operands.x, operands.z, scale, operands.step), scale + operands.step
+            for number in range(times):
+                scale = scale + operands.step if number else scale
+                y = compiled(y, operands.x, operands.z, scale, operands.step)
             return y
 
         return (lambda y: compiled(y, *operands)) if in_loop else calls

@@ -88,6 +88,7 @@ class TensorFlow(KerasFramework):
     def __init__(self) -> None:
         super().__init__()
         self._tf: Any = None
+        self._kind = "cpu"
         self._strategy: Any = None
         self._integer_matmul: Any = None
         self._traced: list[str] = []
@@ -108,7 +109,7 @@ class TensorFlow(KerasFramework):
         self._keras = keras
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
-        tf = self._tf
+        tf, self._kind = self._tf, kind
         # TensorFlow rejects these settings once its context exists.
         devices = _virtual_cpus(tf, replicas) if kind == "cpu" else _accelerators(tf, kind, replicas)
         # By default TensorFlow uses one thread per allowed core.
@@ -195,7 +196,10 @@ class TensorFlow(KerasFramework):
         )[1]
 
     def stream(self, kernel: StreamKernel, times: int, operands: StreamOperands) -> StreamCall:
-        """Compiled by XLA: TensorFlow itself would compute a triad in two kernels, with an array between them."""
+        """Compiled by XLA: TensorFlow itself would compute a triad in two kernels, with an array between them.
+
+        Each call writes to a new array, for which TensorFlow reuses the memory of an earlier one.
+        """
         tf, apply = self._tf, STREAM[kernel]
 
         def loop(x: Any, z: Any, scale: Any, step: Any) -> Any:
@@ -205,7 +209,7 @@ class TensorFlow(KerasFramework):
                 (tf.constant(0), tf.zeros(x.shape), scale),
             )[1]
 
-        in_loop = operands.x.device.endswith("CPU:0") and times > 1
+        in_loop = self._kind == "cpu" and times > 1
         # The operands are arguments, because XLA would treat captured tensors as constants.
         compiled = tf.function(
             loop if in_loop else lambda x, z, scale, step: apply(x, z, scale),
@@ -216,8 +220,9 @@ class TensorFlow(KerasFramework):
 
         def calls(y: Any) -> Any:
             scale = operands.scale
-            for _ in range(times):
-                y, scale = compiled(operands.x, operands.z, scale, operands.step), scale + operands.step
+            for number in range(times):
+                scale = scale + operands.step if number else scale
+                y = compiled(operands.x, operands.z, scale, operands.step)
             return y
 
         return (lambda y: compiled(*operands)) if in_loop else calls

@@ -89,7 +89,7 @@ def case_peaks(device: Device, records: Sequence[RunRecord]) -> dict[str, Peak]:
 def roofs(device: Device, peak: Peak, flops: float, records: Sequence[RunRecord]) -> list[Roof]:
     """The binding limit of each case, or of the job. `peak`, `flops`: of a job without cases."""
     if not records[0].cases:
-        return [_roof(None, device, peak, flops, records[0].bytes or 0.0, records)]
+        return [_roof(None, device, peak, flops, records[0].bytes, records)]
     peaks, of_runs = case_peaks(device, records), result_metrics.by_case(records)
     return [
         _roof(case.name, device, peaks[case.name], case.flops, case.bytes, of_runs[case.name])
@@ -98,7 +98,7 @@ def roofs(device: Device, peak: Peak, flops: float, records: Sequence[RunRecord]
 
 
 def _roof(
-    case: str | None, device: Device, peak: Peak, flops: float, moved: float, records: Sequence[RunRecord]
+    case: str | None, device: Device, peak: Peak, flops: float, moved: float | None, records: Sequence[RunRecord]
 ) -> Roof:
     memory = device.memory_bandwidth
     if not moved:

@@ -468,7 +468,7 @@ _ROWS = (
         more="A faster device would hardly improve this figure.",
         found="""Raised if the figure, or the figure of any case (`evidence.case`), is below
         {measure.result_checks.OVERHEAD_FRACTION:%} of its roof: of the peak or of the memory bandwidth, whichever
-        binds. If the roof is unknown, the peak counts. Not raised if the peak is unknown, too.""",
+        binds. If the roof is unknown, the peak counts. Not raised if both are unknown.""",
         do="""Request more work per call: a larger batch or size, `steps_per_execution`, chained products. Don't rank
         devices by this figure.""",
     ),

@@ -41,18 +41,23 @@ class CheckedCase:
     dtype: str
     grown: Grown | None = None
     counted_flops: Callable[[], float | None] | None = None
-    bytes: float = 0.0
+    bytes: float | None = None
 
 
 def checked_cases(
-    built: Built, run_samples: CaseSamples, cases: Sequence[SampledCase], flops: float, dtype: str
+    built: Built,
+    run_samples: CaseSamples,
+    cases: Sequence[SampledCase],
+    flops: float,
+    dtype: str,
+    moved_bytes: float | None = None,
 ) -> list[CheckedCase]:
-    """The cases to check. A run without cases is checked as a whole, with `flops` per execution in `dtype`."""
+    """The cases to check. A run without cases is checked as a whole, with `flops` and bytes per execution."""
     if cases:
         return [_of_case(case) for case in cases]
     grown = built.grown if isinstance(built, Growable) else None
     counted_flops = built.counted_flops if isinstance(built, Countable) else None
-    return [CheckedCase(built.execute, run_samples, flops, dtype, grown, counted_flops)]
+    return [CheckedCase(built.execute, run_samples, flops, dtype, grown, counted_flops, moved_bytes)]
 
 
 def _of_case(sampled: SampledCase) -> CheckedCase:
@@ -199,7 +204,7 @@ class _CaseChecks:
         if grown is None:
             return None
         bytes_per_s = peak_fraction.ceiling_bytes_per_s(self._device)
-        least_s = max(self._subject.flops / ceiling, self._subject.bytes / bytes_per_s)
+        least_s = max(self._subject.flops / ceiling, (self._subject.bytes or 0.0) / bytes_per_s)
         if self._count == 1:
             return self._less_work(grown, least_s)
         single, single_s = partial(self._each_s, self._subject.execute, 1), self._single_s
@@ -241,6 +246,8 @@ class _CaseChecks:
                 return None if self._decides(growth, less, single) else _TOO_SMALL
         if self._single_s > _TOO_LONG_S or (execute := grown(2)) is None:
             return _TOO_LONG
+        if self._single_s < _LONG_S:
+            execute(1)  # what the first execution compiles would look like work
         twice = partial(self._each_s, execute, 1)
         return None if self._decides(WorkGrowth(2, self._single_s, twice(), least_s), single, twice) else _TOO_SMALL
 

@@ -67,7 +67,8 @@ def write_peaks(cores: list[int], locks: list[str]) -> None:
     from dyno.bench.devices.cpu_speed import measure_cpu_peaks
     from dyno.bench.devices.memory_speed import measure_memory_bandwidth
 
-    size_bytes = cpu.streamed_bytes(cpu.last_cache_bytes(cores), cpu.memory_bytes())
+    share = cpu.memory_bytes() * len(cores) // (os.cpu_count() or 1)  # workers of one host may start together
+    size_bytes = cpu.streamed_bytes(cpu.last_cache_bytes(cores), share)
     figures = {**measure_cpu_peaks(cores), _MEMORY: measure_memory_bandwidth(cores, size_bytes)}
     sys.stdout.write(_FIGURES.dump_json(figures).decode())
 

@@ -174,7 +174,7 @@ class Run:
         calls = self._calls(resolved, built)
         self._frames.report("verify")
         checked = built.verify()
-        examined = self._cases_to_check(resolved, built, samples, cases, checked.flops)
+        examined = self._cases_to_check(resolved, built, samples, cases, checked)
         peak, findings = remeasured_peaks(self._device, examined), self._run_checks(examined)
         return self._assembled(
             built.work,
@@ -273,10 +273,11 @@ class Run:
         built: Built,
         run_samples: CaseSamples,
         cases: Sequence[SampledCase],
-        flops: float | None,
+        checked: Verification,
     ) -> list[CheckedCase]:
-        declared = resolved.workload.flops(resolved.params) if flops is None else flops
-        return checked_cases(built, run_samples, cases, declared, getattr(resolved.params, "dtype", "float32"))
+        declared = resolved.workload.flops(resolved.params) if checked.flops is None else checked.flops
+        dtype = getattr(resolved.params, "dtype", "float32")
+        return checked_cases(built, run_samples, cases, declared, dtype, checked.bytes)
 
     def _run_checks(self, examined: Sequence[CheckedCase]) -> CheckFindings:
         """Check only the first run: all runs execute the same work."""

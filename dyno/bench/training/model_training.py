@@ -376,7 +376,7 @@ class ModelTraining:
                 **self._plan.amounts,
             },
             figures=self._figures,
-            bytes=trainer.steps_per_execution * workload.step_bytes(self._model, self._batch_bytes),
+            bytes=trainer.steps_per_execution * workload.step_bytes(self._model, self._batch_bytes, trainer.replicas),
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
             tuned=self._jit.tuned | checked.tuned,
             params=self._ran(),

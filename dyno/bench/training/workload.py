@@ -236,19 +236,20 @@ def model_details(model: Any) -> dict[str, JsonValue]:
     }
 
 
-_WEIGHT_BYTES = 4  # the variables of all trainings are float32
+_WEIGHT_BYTES = 4  # the weights of all trainings are float32
 
 
-def step_bytes(model: Any, batch_bytes: int) -> float:
+def step_bytes(model: Any, batch_bytes: int, replicas: int = 1) -> float:
     """The compulsory memory traffic of a training step of a compiled Keras model.
 
-    The batch is read once. Each weight, its gradient and the optimiser's variables for it are read and written once.
+    The batch is read once. Each weight, its gradient and the optimiser's variables for it are read and written once in
+    each replica.
     """
     trained, kept = (
         sum(math.prod(variable.shape) for variable in variables)
         for variables in (model.trainable_variables, model.optimizer.variables)
     )
-    return float(batch_bytes + 2 * _WEIGHT_BYTES * (2 * trained + kept))
+    return float(batch_bytes + replicas * 2 * _WEIGHT_BYTES * (2 * trained + kept))
 
 
 def epoch_figures(epochs: Sequence[Epoch]) -> dict[str, float]:

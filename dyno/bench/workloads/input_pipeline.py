@@ -242,10 +242,8 @@ class FedTraining:
         self._losses = step_checks.StepLosses(params.batch_size)
         self.work = float(params.batch_size)
         flops = network.flops_per_sample * self.work
-        moved, counted = (
-            workload.step_bytes(self._model, sum(array.nbytes for array in batch)),
-            self._step.counted_flops,
-        )
+        moved = workload.step_bytes(self._model, sum(array.nbytes for array in batch))
+        counted = self._step.counted_flops
         self.cases = [
             contract.Case(name, self.work, flops, "float32", execute, counted_flops=counted, bytes=moved)
             for name, execute in (("fed", self.execute), (RESIDENT, self._execute_resident))

@@ -60,7 +60,7 @@ class Chain:
     def __init__(self, params: MatmulParams, work: float, context: contract.BuildContext) -> None:
         self.work = work
         self._params, self._repeats = params, params.repeats or 1
-        self.bytes = self._repeats * params.traffic_bytes
+        self.bytes = params.traffic_bytes  # of the whole chain: no product in between need leave the caches
         self._framework = context.framework
         self._seed = context.seed
         self._tuned = context.tuned

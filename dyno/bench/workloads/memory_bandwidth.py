@@ -12,8 +12,11 @@ the line moves more. By default an array is four times as large as the last-leve
 
 The values of x and z are small integers, so y is known exactly, and the check compares all of its values. On a CPU,
 arrays below LARGE_BYTES take a loop of many kernels inside one compiled function, because a call would take longer than
-the kernel. There s grows by 1 with each kernel of scale and triad, so y shows that all kernels were executed. PyTorch
-calls each kernel. XLA compiles the kernels on TensorFlow, too.
+the kernel. There s grows by 1 with each kernel of scale and triad, so y shows how many turns the loop made.
+
+XLA compiles the kernels, on TensorFlow too. It would remove a copy, so copy and add multiply by an s of 1 that XLA
+doesn't know: there they are the same instructions as scale and triad. PyTorch calls its own kernels one by one. A call
+takes 2 us, so small arrays show the call instead of the cache.
 """
 
 import math
@@ -39,6 +42,7 @@ _ITEM_BYTES = 4
 LARGE_BYTES = 32 << 20  # from here on, a call costs about 1 % of a kernel: 50 us of 4 ms
 _LOOPED_BYTES = 128 << 20  # of x in all kernels of one loop
 _LEAST_KERNELS = 128  # TensorFlow writes y once more at the start of a loop: at most 0.4 % of the bytes
+_ACCELERATOR_BYTES = 1 << 30  # more than any cache
 _MOST_CASES = 64
 
 
@@ -54,7 +58,8 @@ class MemoryBandwidthParams(contract.Params):
         description="In this order; the first has the headline figures",
     )
     array_bytes: ArrayBytes | None = Field(
-        None, description="Size of an array; null: four times the last-level cache, at least 64 MiB"
+        None,
+        description="Size of an array; null: four times the last-level cache, at least 64 MiB; on accelerators 1 GiB",
     )
     sizes: list[ArrayBytes] | None = Field(
         None, min_length=1, max_length=_MOST_CASES, description="Several sizes of an array, instead of `array_bytes`"
@@ -77,7 +82,12 @@ class MemoryBandwidthParams(contract.Params):
         """The bytes of an array, in each size."""
         if self.sizes or self.array_bytes:
             return self.sizes or [self.array_bytes or 0]
-        return [LARGE_BYTES if device is None else streamed_bytes(device.last_cache_bytes, device.memory_bytes)]
+        if device is None:
+            return [LARGE_BYTES]
+        if device.driven_as == "cpu":
+            return [streamed_bytes(device.last_cache_bytes, device.memory_bytes)]
+        # A kernel takes at least 0.2 ms, several times as long as its call.
+        return [min(_ACCELERATOR_BYTES, device.memory_bytes // 16 // 64 * 64)]
 
     def cases(self, device: Device | None = None) -> list[tuple[str, StreamKernel, int]]:
         """(name, kernel, bytes of an array) of each case."""
@@ -207,7 +217,7 @@ class Stream:
         self._kernels = [
             _Kernel(name, kernel, size, by_size[size], context) for name, kernel, size in params.cases(context.device)
         ]
-        self._chosen = params.array_bytes is None and params.sizes is None
+        self._several = params.sizes is not None
         self.cases = [kernel.case() for kernel in self._kernels]
         self.work = self.cases[0].work
 
@@ -225,8 +235,8 @@ class Stream:
         checks = {kernel.name: kernel.check() for kernel in self._kernels}
         details = {name: of_kernel for name, (_, of_kernel) in checks.items()}
         first = next(iter(details.values()))
-        # Whoever gives small sizes wants to measure caches.
-        working_set = {"working_set_bytes": 3 * first["array_bytes"]} if self._chosen else {}
+        # Users give several sizes to measure caches, too.
+        working_set = {} if self._several else {"working_set_bytes": first["array_bytes"]}
         return contract.Verification(
             warnings=[raised for raised, _ in checks.values() if raised is not None],
             verified=OUTPUT_CODES,
@@ -246,7 +256,8 @@ def estimate(
     per_s = _ASSUMED_BYTES_PER_S[kind]
     times_s = tuple(bytes_of(kernel, size, kernels_in(size, kind)) / per_s for _, kernel, size in cases)
     sizes = params.arrays(device)
-    arrays = 2 * sum(sizes) + sum(size for _, _, size in cases)  # x and z of each size; y of each case
+    # x and z of each size; y of each case, one more that TensorFlow writes, and the state of a loop
+    arrays = 2 * sum(sizes) + sum(size for _, _, size in cases) + 2 * max(sizes)
     on_host = 2 * sum(sizes) + 3 * max(sizes)
     memory_bytes = arrays + estimates.runtime_bytes(device) + (on_host if kind == "cpu" else 0)
     elements = sum(size for _, _, size in cases) / _ITEM_BYTES

@@ -186,7 +186,7 @@ class Inference:
                 "difference_tolerance": tolerance,
             },
             amounts={"step": self.work},
-            bytes=float(4 * self._model.count_params() + self._framework.numpy(self._batch).nbytes + outputs.nbytes),
+            bytes=float(4 * (self._model.count_params() + math.prod(self._batch.shape) + outputs.size)),
             params={"jit_compile": self._jit_compile()},
         )
 

@@ -1,5 +1,6 @@
 """STREAM's kernels: right values, right bytes, kernels that XLA keeps, and planted faults that checks find."""
 
+import math
 import os
 import re
 import subprocess
@@ -52,6 +53,14 @@ def test_arrays_are_four_times_as_large_as_the_cache_by_default(device):
     assert params.arrays(device.model_copy(update={"memory_bytes": 64 << 30})) == [64 * MIB]
     assert params.arrays(large.model_copy(update={"memory_bytes": 1 << 30})) == [64 * MIB]  # a sixteenth
     assert validate_params(BANDWIDTH, {"array_bytes": 4 * KIB}).arrays(large) == [4 * KIB]
+    accelerator = large.model_copy(update={"id": "gpu:0", "kind": "gpu", "memory_bytes": 80 << 30})
+    assert params.arrays(accelerator) == [1 << 30]
+
+
+@pytest.mark.parametrize(("params", "is_resident"), [({"array_bytes": 64 * KIB}, True), ({"sizes": [64 * KIB]}, False)])
+def test_a_single_small_size_is_reported_as_cached(context, params, is_resident):
+    details = built(context(), kernels=["copy"], **params).verify().details
+    assert details.get("working_set_bytes", math.inf) == (64 * KIB if is_resident else math.inf)
 
 
 @pytest.mark.parametrize(

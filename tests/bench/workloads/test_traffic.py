@@ -22,9 +22,10 @@ def test_a_product_reads_its_factors_and_writes_itself(params, expected):
     assert validate_params(MATMUL, params).traffic_bytes == expected
 
 
-def test_a_chain_moves_the_bytes_of_its_products(context):
-    chain = started(MATMUL.build(validate_params(MATMUL, {"n": 64, "repeats": 5}), context()))
-    assert chain.verify().bytes == 5 * 3 * 64 * 64 * 4
+@pytest.mark.parametrize(("mode", "products"), [("chain", 1), ("dispatch", 5)])
+def test_a_chain_keeps_its_products_and_dispatched_products_have_their_own_factors(context, mode, products):
+    built = started(MATMUL.build(validate_params(MATMUL, {"n": 64, "repeats": 5, "mode": mode}), context()))
+    assert built.verify().bytes == products * 3 * 64 * 64 * 4
 
 
 def test_a_step_reads_and_writes_weights_gradients_and_moments(tensorflow):

@@ -295,12 +295,13 @@ def count_sampled(noise: str, warm_up: str, rng: Generator, trials: int) -> Samp
 
 def _sampled(trials: int) -> list[str]:
     """Each row has a random stream of its own."""
-    text = f"""The same question with the stopping rule and the search for warm-up, on simulated processes whose clock
-        moves only while they execute: {trials:,} trials of five processes each (normal, 1 %; 2 % within a process). The
-        estimand is the time after warm-up. Dyno doesn't find a change by less than a quarter of the target (1 %), or a
-        change that the samples' scatter hides. So a part of a gradual warm-up stays in the value, but almost nothing of
-        a sudden one. *NO_STEADY_STATE*: the share of runs, and the share of jobs with at least one such run. Without
-        warm-up it is a false alarm: a few samples that each resemble the one before (0.9) look like a drift."""
+    text = f"""This section asks the same question with the stopping rule and the search for warm-up. It uses simulated
+        processes, whose clock advances only during their executions. There are {trials:,} trials of five processes each
+        (normal, 1 %; 2 % within a process). The estimand is the time after warm-up. Dyno doesn't find a change by less
+        than a quarter of the target (1 %), or a change that the samples' scatter hides. So a part of a gradual warm-up
+        stays in the value, but almost nothing of a sudden one. *NO_STEADY_STATE*: the share of runs, and the share of
+        jobs with at least one such run. Without warm-up it is a false alarm: a few samples that each resemble the one
+        before (0.9) look like a drift."""
     head = ("samples", "warm-up", "n", "holds the truth", "bias of the value", "samples a run", "NO_STEADY_STATE, runs")
     rows = []
     for place, (noise, warm_up) in enumerate(SAMPLED):

@@ -1,8 +1,9 @@
-"""Size of the code, and of the part that one job crosses: `python -m benchmarks.house [CHECKOUT …]`, a column each.
+"""Measure the size of the code, and of the files that one job runs: `python -m benchmarks.house [CHECKOUT …]`.
 
-Files, lines and imports are counted in the source. A job's files are those whose functions run in any process from POST
-to result. The job is a `matmul` on a Dyno of the checkout's own code. The control path leaves out the runners: it has
-the files that the API crosses for the POST, and those that the worker and its zygote cross. They are listed.
+The table has one column per checkout. Files, lines and imports are counted in the source. A job's files are those whose
+functions run in any process from POST to result. The job is a `matmul` on a Dyno of the checkout's own code. The
+control path leaves out the runners: it consists of the files whose functions the API runs for the POST, and of those
+whose functions the worker and its zygote run. The output lists the files of the control path.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def measure(rounds: int, seconds: float, arms: tuple[str, ...]) -> Measured:
 
 @contextmanager
 def services(found: Measured) -> Iterator[dict[str, Client]]:
-    """All services with one done job. In the end, each must have stored what it accepted."""
+    """Start all services with one done job each. Yields their clients, then checks that accepted jobs are stored."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedServer() as server, ExitStack() as stack:
         own = {"REDIS_URL": server.url, "PORT": "0", "DEVICE_TTL_S": "86400", "MAX_QUEUED": "10000000"}
         own |= {"NAMESPACE": "bench", "ARTIFACT_DIR": folder}

@@ -35,7 +35,7 @@ class Answer:
 
 @contextmanager
 def own_dyno(device: str = "cpu") -> Iterator[Client]:
-    """A client of an own Dyno: server, API and one worker as real processes."""
+    """Start a separate Dyno (server, API and one worker as real processes) and yield a client of it."""
     with run_stack(port=0, data_dir=None, devices=[device], say=print) as (stack, url), Client(url) as client:
         wait_ready(stack, client, want_devices=1)
         yield client

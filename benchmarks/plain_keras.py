@@ -42,7 +42,10 @@ class Data:
 
 @dataclass(frozen=True)
 class Plain:
-    """`make(jit_compile)`: a compiled model with fresh weights. `load(samples)`: that number of training samples."""
+    """A workload in plain Keras.
+
+    `make(jit_compile)` returns a compiled model with fresh weights. `load(samples)` returns `samples` training samples.
+    """
 
     make: Callable[[bool], Any]
     load: Callable[[int], Data]

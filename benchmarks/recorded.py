@@ -48,7 +48,7 @@ class Run:
 
 
 def medians(runs: Sequence[Run], start: Start) -> list[float]:
-    """The medians of runs that were started this way, in the order in which they ran."""
+    """Return the median times of the runs with this `start`, in the order in which they ran."""
     return [run.median_s for run in runs if run.start == start]
 
 

@@ -42,12 +42,12 @@ def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) ->
         reach. Ours were measured through Dyno's own API on the day in the row, with Dyno's defaults, or with Keras'
         defaults if an article leaves a setting open. Our times are medians of samples on full batches after warm-up,
         with the first epoch apart; an article's times are those that Keras printed. The brackets after a reference
-        predictor say how far the trained model's figure is from it; `better_than`: by how much the model's errors are
-        lower, over all signals or characters. Each cell ends with the verdict on the times and their warnings: don't
-        compare a time with NOISY_NEIGHBOUR or NO_STEADY_STATE. Verdicts and warnings are those of the version that ran:
-        NOISY (an interval wider than 1 %) no longer exists, and POW2_ONLY and BATCH_SMALL appear at submit only. An
-        accuracy over several seeds has Student's interval over the seeds, other accuracies have Wilson's over the test
-        set."""
+        predictor say how far the trained model's figure is from it. `better_than` says by how much the model's errors
+        are lower than those of the reference predictor, over all signals or characters. Each cell ends with the verdict
+        on the times and their warnings: don't compare a time with NOISY_NEIGHBOUR or NO_STEADY_STATE. Verdicts and
+        warnings are those of the version that ran: NOISY (an interval wider than 1 %) no longer exists, and POW2_ONLY
+        and BATCH_SMALL appear at submit only. An accuracy over several seeds has Student's interval over the seeds,
+        other accuracies have Wilson's over the test set."""
     page, head = prose(text), ("experiment", "the article", "here", "data (train + test)", "reduced")
     for article in dict.fromkeys(experiment.article for experiment in experiments.values()):
         rows = [_row(each, found[name]) for name, each in experiments.items() if each.article == article]

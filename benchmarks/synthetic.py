@@ -19,7 +19,8 @@ from dyno.bench.measure.stopping_rule import MAX_SAMPLES, StoppingRule
 
 Array = NDArray[np.float64]
 Generator = np.random.Generator
-Draw = Callable[[Generator, tuple[int, ...]], Array]  # of standard deviation 1; the last axis is time
+# Draws an array of this shape from a distribution with standard deviation 1. The last axis is time.
+Draw = Callable[[Generator, tuple[int, ...]], Array]
 
 SECOND_MODE_SHARE = 0.2
 WAVE = 40  # length of a wave in processes: eight jobs of five runs

@@ -32,7 +32,7 @@ PROCESSES, PAIRS_EACH = 6, 3
 SLOW_MODE = 1.3  # epochs of fit had two modes, 180 and 310 us a sample: above 1.3 times the fastest, an epoch is slow
 AIM = 1.05  # maximum of the upper bound
 ENOUGH = 10  # minimum number of pairs
-# XLA on a CPU took three times as long or more on either side; recurrent loops never use it.
+# XLA on a CPU took three times as long or more, in Dyno as well as in fit; recurrent loops never use it.
 JIT_COMPILE = False
 _TASKS = Path("/proc/self/task")
 
@@ -156,11 +156,11 @@ def lines(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         on the same data, with windows cut beforehand. The first epoch of each, which compiles, is left out. After that,
         each thread of TensorFlow is bound to one core ([decision 11](../dev/decisions/0011-threads-stay-unbound.md)).
         Pairs in which an epoch of fit still took over {SLOW_MODE:g} times its fastest epoch are left out. Both have
-        `jit_compile` false: on 2026-11-22 a step through XLA took 3.1 to 13.6 times as long, on either side, and
-        recurrent loops never use it on a CPU ([method](../method.md)). Microseconds are medians; the ratio is the
+        `jit_compile` false. On 2026-11-22, a step through XLA took 3.1 to 13.6 times as long, in Dyno as well as in
+        fit. Recurrent loops never use XLA on a CPU ([method](../method.md)). Microseconds are medians; the ratio is the
         geometric mean of the processes' ratios of medians, with Student's t interval on their logarithms. An epoch of
         fit has a fixed cost of about 20 ms, which Dyno's steps don't have: 1 to 2.5 % of such short epochs (0.8 to 1.8
-        s). The pairs are in `recorded/trainings/`. The aim: an upper bound of at most {AIM}."""
+        s). The pairs are in `recorded/trainings/`. The aim is an upper bound of at most {AIM}."""
     columns = ("workload", "Dyno, µs/sample", "fit, µs/sample", "Dyno / fit", "95 % interval")
     more = ("one-sided upper 95 % bound", "pairs (left out)", "by process")
     return [

@@ -120,8 +120,8 @@ def end_future_records(client: redis.Redis, settings: Settings) -> list[str]:
     """Let records of workers expire after `device_ttl_s` if their last heartbeats are more than `device_ttl_s` in the
     future. Returns the ids of the workers.
 
-    Redis' clock has stepped back since these heartbeats, which made the records' TTLs longer by the same time. A live
-    worker extends its record. Raises StoreUnavailable.
+    Redis' clock has stepped back since these heartbeats, and the records' TTLs have become longer by the size of that
+    step. A live worker extends its record. Raises StoreUnavailable.
     """
     keys, ttl_ms = Keys(settings.namespace), round(settings.device_ttl_s * 1000)
     with store_errors():
@@ -295,9 +295,11 @@ def queues_to_notify(client: redis.Redis, settings: Settings, device: Device) ->
     """The queues to wake so that idle devices check jobs that `device` has passed over.
 
     The list has one queue for each device profile that hasn't checked these jobs: a queue that this profile's
-    uncordoned device with the latest heartbeat serves. It is empty if `device` is uncordoned and hasn't itself checked
-    all jobs that wait for it, for example while it has a lease. So only cordoned devices, and devices that have checked
-    the jobs, forward a wake-up, and two workers can't wake each other forever. Raises StoreUnavailable.
+    uncordoned device with the latest heartbeat serves. The list is empty if `device` is uncordoned but hasn't yet
+    checked all jobs in the queues that it serves, for example because it has a lease. So only cordoned devices, and
+    devices that have checked the jobs, forward a wake-up, and two workers can't wake each other forever.
+
+    Raises StoreUnavailable.
     """
     looks = _queue_progress(client, Keys(settings.namespace), queues_served(device))
     if not looks:

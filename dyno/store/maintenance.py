@@ -206,8 +206,11 @@ def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
 
 
 def take_turn(client: redis.Redis, name: str, pause_ms: int) -> bool:
-    """Take the turn `name`. Returns False if a process has taken it in the last `pause_ms`. A turn in the future is
-    ignored: Redis' clock has stepped back since, which made the key's TTL longer by the same time."""
+    """Take the turn `name`. Returns False if a process has taken it in the last `pause_ms`.
+
+    Ignores a turn that was taken in the future. Such a turn means that Redis' clock has stepped back since, and the
+    key's TTL has become longer by the size of that step.
+    """
     seconds, micros = client.time()
     now_ms = seconds * 1000 + micros // 1000
     if client.set(name, now_ms, nx=True, px=pause_ms):
@@ -216,7 +219,7 @@ def take_turn(client: redis.Redis, name: str, pause_ms: int) -> bool:
     return int(taken_ms or 0) > now_ms and bool(client.set(name, now_ms, px=pause_ms))
 
 
-STOP_WITHIN_S = 10.0  # a pending reply and a pending wake-up may take this long
+STOP_WITHIN_S = 10.0  # `stop` waits this long for the thread, which may still wait for a reply and send a wake-up
 
 
 class Maintenance:

@@ -369,7 +369,7 @@ class Keys:
     events = Single("events", "stream", "spare", "10,000", "events of all jobs")
     sequence = Single("sequence", "string", "derived", "one", "the number of the last submitted job")
 
-    jobs = Single("jobs", "zset", "derived", "jobs", "job ids by creation time, ms; also in the next four rows")
+    jobs = Single("jobs", "zset", "derived", "jobs", "job ids by creation time, ms, as in the next four keys")
     jobs_with_status = Family("jobs:status:<status>", "zset", "derived", "jobs", "jobs with a status")
     jobs_of_workload = Family("jobs:workload:<workload>", "zset", "derived", "jobs", "jobs of a workload")
     jobs_of_owner = Family("jobs:owner:<owner>", "zset", "derived", "jobs", "jobs of an owner")

@@ -125,7 +125,7 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
 
 
 def each_operation(document: Document) -> Iterator[tuple[str, str, Operation]]:
-    """Method, path and operation of each operation."""
+    """Yield the method, the path and the object of each operation in `document`."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield method.upper(), path, operation

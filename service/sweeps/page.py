@@ -70,7 +70,7 @@ async def _browse(
 
 
 def _likely_device(preset: Preset, kinds: Sequence[str]) -> str:
-    """Empty if each of the preset's kinds has a live device; otherwise a kind that has a live device."""
+    """Return the first of `kinds`, the kinds of live devices, if it lacks a kind of the preset. Otherwise return ""."""
     preset_kinds = (preset.grid or {}).get("device", [])
     return kinds[0] if kinds and not all(kind in kinds for kind in preset_kinds) else ""
 

@@ -1,1 +1,1 @@
-"""Workloads: the catalogue, and the form of a job."""
+"""Workloads: the catalogue, and the HTML forms that submit jobs or save schedules."""

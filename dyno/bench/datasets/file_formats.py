@@ -39,7 +39,7 @@ class IdxFile:
 
 
 def read_idx(path: Path, dimensions: int) -> IdxFile:
-    """Read a file of unsigned bytes with that number of dimensions. Raises DatasetDamaged."""
+    """Read an IDX file, whose array of unsigned bytes must have `dimensions` dimensions. Raises DatasetDamaged."""
     try:
         packed = path.read_bytes()
         content = _unpacked(packed)

@@ -284,7 +284,7 @@ _LEAST_STREAMED_BYTES, _MEMORY_SHARE = 64 << 20, 1 / 16
 
 
 def streamed_bytes(last_cache_bytes: int | None, memory_bytes: int) -> int:
-    """The size of an array that no cache holds, as far as a sixteenth of the memory allows; a multiple of 64."""
+    """Return the size of an array that fits in no cache, but at most a sixteenth of the memory; a multiple of 64."""
     wanted = max(_CACHES * (last_cache_bytes or 0), _LEAST_STREAMED_BYTES)
     return int(min(wanted, memory_bytes * _MEMORY_SHARE)) // 64 * 64
 

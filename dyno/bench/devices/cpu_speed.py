@@ -184,7 +184,8 @@ def _duration_s(loop: MachineLoop, iterations: int) -> float:
 CLOCK_BURST_S = 0.001  # reading the clock takes 0.3 us, so a burst is exact to 0.1 %
 _STEADY_BURSTS = 8  # about 10 ms: longer than a governor's delay, or an interruption by another process
 _MOST_BURSTS = 40
-_CLOCK_RESOLUTION = 0.002  # smallest gain that counts; a sixth of the scatter of whole measurements
+# A burst is faster only if it exceeds the best burst by this share, a sixth of the scatter of whole measurements.
+_CLOCK_RESOLUTION = 0.002
 
 
 def measure_clock_hz(core: int) -> float | None:

@@ -137,7 +137,10 @@ class TensorFlow(KerasFramework):
         return counted_flops(compiled.graph)  # type: ignore[attr-defined]
 
     def traced(self) -> Sequence[str]:
-        """Omits XLA's compilations at a function's first run and for new shapes, which fixed signatures exclude."""
+        """Omits XLA's compilations at a function's first run, and those for new shapes.
+
+        Fixed signatures exclude new shapes.
+        """
         from tensorflow.python.eager import context
 
         names: set[str] = context.context().list_function_names() - self._names
@@ -313,7 +316,7 @@ def _apply(count: int, body: Callable[[Any], Any], value: Any) -> Any:
 
 def _virtual_cpus(tf: Any, replicas: int) -> list[str]:
     """Divide the host's processor into `replicas` virtual devices that share its memory and threads."""
-    if tf.test.is_built_with_cuda():  # without CUDA, a search for GPUs only costs 2 ms
+    if tf.test.is_built_with_cuda():  # without CUDA, TensorFlow can find no GPU, and a search would cost 2 ms
         tf.config.set_visible_devices([], "GPU")
     if replicas > 1:
         [cpu] = tf.config.list_physical_devices("CPU")

@@ -58,8 +58,8 @@ UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bf
 _RMS_ROUNDING = 0.42
 _SAFETY = 4.0
 MAX_TOLERANCE = 0.5
-# Least side of matrices whose errors add like a random walk. For sides of 2 to 8, 20,000 products err up to 100 times
-# as much as a random walk; for sides of 16 to 64, they don't.
+# Smallest side of matrices whose errors add like a random walk. For sides of 2 to 8, the error of 20,000 products is up
+# to 100 times the error of a random walk. For sides of 16 to 64, the error is that of a random walk.
 _MIXING = 16
 _CUT_OFF = (0.6, 1.2)  # times u. Truncation errs by 0.85; 0.6 is halfway to rounding's 0.42, and 1.2 is as far above
 _ROWS_COMPARED = 8
@@ -276,9 +276,9 @@ class TrainingStep:
 class Agreement:
     """The agreement of a timed step with the plain step.
 
-    `compared`: the share of weights that can be compared. `array`: the index of the array with the largest error
-    relative to its bound. `rel_error` and `bound` belong to this array, relative to its change. `agrees` is None if too
-    few weights can be compared or the plain loss isn't finite.
+    `compared`: the share of weights that can be compared. `array`: the index of the weight array whose error is the
+    largest multiple of its bound. `rel_error` and `bound`: the error and the bound of this array, both divided by the
+    size of its change. `agrees` is None if too few weights can be compared or the plain loss isn't finite.
     """
 
     compared: float

@@ -3,7 +3,7 @@
 - Results are comparable if workload, timed params, precision and method agree (`dyno.bench.measure.differences`). Only
   the largest group of comparable results is ranked. If groups are equally large, the newest result decides.
 - A ratio is computed as in a comparison, from the runs of two jobs. But clocks aren't adjusted, since a device with a
-  low clock is slow. A price is exact. A device whose ratio has no interval is ranked by its value alone.
+  low clock is slow. Prices have no error. A device whose ratio has no interval is ranked by its value alone.
 - Work per joule is the mean over the runs. If a run reports no energy, the job's value is used, without an interval.
 - The time for an amount of work is `fixed_s` + amount x time per unit. `fixed_s` is the sum of a run's phases before
   its first sample: import, device, data, build, compile and first execution. Two devices are equally fast at the amount

@@ -326,17 +326,18 @@ _ROWS = (
         "NO_STEADY_STATE",
         "B",
         "The times still drifted, or there were too few samples to decide.",
-        found="""A run is unsteady if neighbouring windows of five samples differed (Mann and Whitney's test) until its
-        time for warm-up was over (its share of the budget, or half of the spec's `max_s`), or if its samples have a
-        change point (Pettitt's test, 0.1 %). Changes within the target, or within
-        {measure.stopping_rule.LOOSEST_REL_CI:%} if that is less, are ignored. Raised if one of three changes could have
-        moved the figure (`evidence.moved`) by more than {measure.warnings.EFFECT:%}, and by more than half of its
-        interval. First, changes within unsteady runs: Dyno adds up the largest difference between the quarters of the
-        samples of each unsteady run, and divides the sum by the number of all runs. Second, a difference between the
-        earlier and the later half of the samples that all runs share ({measure.stability.COMMON_CONFIDENCE:%}
-        confidence). Third, from five runs on, a step or slide of the runs' medians that at most one in a hundred sets
-        of runs has by chance. For this third change, Dyno uses the interval without the step or slide, and a movement
-        above {measure.warnings.EXCUSED:%} raises the warning however wide this interval is.""",
+        found="""A run is unsteady if its samples have a change point (Pettitt's test, 0.1 %). A run is also unsteady
+        if neighbouring windows of five samples differed (Mann and Whitney's test) until the run's time for warm-up was
+        over. This time is the run's share of the budget, or half of the spec's `max_s`. Dyno ignores changes within
+        the target or within {measure.stopping_rule.LOOSEST_REL_CI:%}, whichever is less. Raised if one of three
+        changes could have moved the figure (`evidence.moved`) by more than {measure.warnings.EFFECT:%}, and by more
+        than half of the figure's interval. First, changes within unsteady runs: Dyno adds up the largest difference
+        between the quarters of the samples of each unsteady run, and divides the sum by the number of all runs.
+        Second, a difference between the earlier and the later half of the samples that all runs share
+        ({measure.stability.COMMON_CONFIDENCE:%} confidence). Third, from five runs on, a step or slide of the runs'
+        medians that at most one in a hundred sets of runs has by chance. For this third change, Dyno uses the interval
+        that remains without the step or slide. A third change that moved the figure by more than
+        {measure.warnings.EXCUSED:%} raises the warning even if it is within half of this interval.""",
         do="""Look at the samples in their order (`GET /v1/jobs/<id>/samples`). Give a slow warm-up a larger
         budget. A slope usually means heat; a step means a changed clock, other load or a cache.""",
     ),
@@ -402,17 +403,18 @@ _ROWS = (
         more="This device, its software or its load differs from the others.",
         found="""Dyno keeps the headline figure (the first sampled metric) of the newest {store.leases.PEERS_KEPT}
         results of the same work, for {store.leases.PEERS_LIFE_S:days} after the latest of these results. The same work
-        means the same workload, params that change a sample, framework, replicas, observed precision, method and device
-        model (for a CPU, also the number of cores). Emulated devices and untrusted results are left out. With five or
-        more earlier results, a new figure must lie in a band around their median. On a logarithmic scale, the band's
-        half-width is Student's t at {measure.series.BAND_CONFIDENCE:%} times their median absolute deviation (scaled to
-        a standard deviation, with 37 % of their number as degrees of freedom), but at least
-        {measure.series.BAND_FLOOR:%}, since equal devices differ by 8 % on average (Sinha et al. 2022). If the clocks
-        are known, Dyno adjusts the earlier figures to the new result's clock, unless this clock is outside such a band
-        around the earlier clocks. The false-alarm rate is at most one in a hundred for normal results, and one in
-        fifteen for heavy-tailed ones that scatter by 9 %. With ten earlier results that scatter by 2 %, Dyno detects a
-        device that is 25 % slower. With fewer than five earlier results, as for all new work, the warning isn't raised
-        and the code isn't in `unchecked`. The code is in `unchecked` only if Dyno couldn't read Redis.""",
+        means the same workload, params that change a sample, framework, replicas, observed precision, method and
+        device model (for a CPU, also the number of cores). Emulated devices and untrusted results are left out. With
+        five or more earlier results, a new figure must lie in a band around their median. On a logarithmic scale, the
+        band's half-width is Student's t at {measure.series.BAND_CONFIDENCE:%} times the earlier results' median
+        absolute deviation, scaled to a standard deviation. The degrees of freedom are 37 % of the number of earlier
+        results. The half-width is at least {measure.series.BAND_FLOOR:%}, since equal devices differ by 8 % on average
+        (Sinha et al. 2022). If the clocks are known, Dyno adjusts the earlier figures to the new result's clock,
+        unless this clock is outside such a band around the earlier clocks. The false-alarm rate is at most one in a
+        hundred for normal results, and one in fifteen for heavy-tailed ones that scatter by 9 %. With ten earlier
+        results that scatter by 2 %, Dyno detects a device that is 25 % slower. With fewer than five earlier results,
+        as for all new work, the warning isn't raised and the code isn't in `unchecked`. The code is in `unchecked`
+        only if Dyno couldn't read Redis.""",
         do="""Read `evidence`: `value`, `median`, `count` and `band`, and the numbers of earlier results with the same
         hardware (`same_hardware`) and context (`same_context`). If `same_context` is 0, new software or settings may be
         the reason; `POST /v1/comparisons` with an older job lists the differences. If `same_context` is high, check the
@@ -479,7 +481,8 @@ _ROWS = (
         more="A faster result looks better than it is.",
         found="""Raised in a comparison if the base reached less than {measure.compare_results.WEAK_SHARE:%} of its
         peak, and a faster result reached more than twice the base's share of its own peak. With several cases, Dyno
-        checks only the compared case. Not raised if either peak is unknown, or for first executions.""",
+        checks only the compared case. Not raised for first executions, or if the peak of the base or of the faster
+        result is unknown.""",
         do="Tune the base (batch, precision, framework, XLA), then compare again.",
     ),
     WarningCode(

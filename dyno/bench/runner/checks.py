@@ -241,7 +241,7 @@ class _CaseChecks:
             if (execute := grown(share)) is not None:
                 less = partial(self._each_s, execute, 1)
                 growth = WorkGrowth(1 / share, less(), self._single_s, share * least_s)
-                if not growth.grew:  # other processes may have started since
+                if not growth.grew:  # other processes may have started since `_single_s` was read: read it again
                     growth = replace(growth, grown_s=single())
                 return None if self._decides(growth, less, single) else _TOO_SMALL
         if self._single_s > _TOO_LONG_S or (execute := grown(2)) is None:

@@ -35,8 +35,9 @@ _LEAST = 1e-7  # Keras' losses replace smaller probabilities with this value
 def judge_images(
     data: image_sets.Images, noun: str, trainer: Trainer, context: BuildContext, recognise: int | None
 ) -> TrainingOutcome:
-    """Accuracy with its Wilson interval, misclassified images, `wrong.png`, and the prediction for image `recognise`.
+    """Return the accuracy with its Wilson interval, and the misclassified images. Draws `wrong.png`.
 
+    If `recognise` isn't None, the outcome includes the prediction for the image of this number.
     `noun` names the images in the plural, such as "digits".
     """
     context.report("evaluation", 0, len(data.test_labels), "samples")

@@ -18,7 +18,7 @@ from dyno.bench.datasets import cifar10, loading
 from dyno.bench.references import LABORATORY, TPU_V2
 from dyno.bench.training import images, workload
 
-_FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (32, 32, 64, 64), 512, (0.25, 0.25, 0.5)  # the reference's
+_FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (32, 32, 64, 64), 512, (0.25, 0.25, 0.5)  # the reference article's
 _AIRPLANE = 3  # index of the first airplane in the test set
 
 

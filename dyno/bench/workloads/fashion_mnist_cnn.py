@@ -17,7 +17,7 @@ from dyno.bench.datasets import fashion_mnist, image_sets
 from dyno.bench.references import CPU, GPU, STEPS, TPU
 from dyno.bench.training import images, workload
 
-_FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25, 0.5)  # the reference's
+_FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25, 0.5)  # the reference article's
 
 
 class FashionMnistCnnParams(images.ClassifierParams):

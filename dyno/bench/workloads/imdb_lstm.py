@@ -1,4 +1,6 @@
-"""Classify the sentiment of film reviews: the reference's LSTM on the 25,000 + 25,000 reviews of the IMDB data set.
+"""Classify the sentiment of film reviews with the LSTM of the reference article.
+
+The data are the 25,000 + 25,000 reviews of the IMDB data set.
 
 Embedding 32, LSTM 100, Dense 1 sigmoid over reviews of 250 words out of 15,000; Adam, binary cross-entropy. Results
 include the accuracy on the test set and the predictions for its first reviews.
@@ -25,7 +27,7 @@ from dyno.errors import FieldError
 from dyno.settings import Settings
 
 _EVALUATION_BATCH = 128  # per replica, as in the reference
-_SHOWN = 6  # not divisible by 8 replicas, because the reference's prediction failed for such numbers
+_SHOWN = 6  # not divisible by 8 replicas, because the article's prediction failed for such numbers
 
 
 def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) -> Any:

@@ -325,7 +325,8 @@ def _large_odd(count: int, random: np.random.Generator) -> Int8:
 class IntegerDispatch(Dispatch):
     """See `Dispatch`. Element (0, 0) of each product is a large odd number that float32 sums can't represent.
 
-    Its row and column hold different large odd numbers: in an operand of one row, equal values would be degenerate.
+    To this end, row 0 of the first operand and column 0 of the second operand hold large odd numbers. These numbers
+    differ, because an operand with one row of equal numbers would be degenerate.
     """
 
     by_xla = frozenset({"jax", "tensorflow"})

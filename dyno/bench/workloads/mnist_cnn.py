@@ -16,7 +16,7 @@ from dyno.bench.references import GPU, NOTEBOOK, STEPS, TPU
 from dyno.bench.training import images, workload
 from dyno.models.result import Reference
 
-_FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 32), 256, (0.3, 0.3, 0.5)  # the reference's
+_FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 32), 256, (0.3, 0.3, 0.5)  # the reference article's
 
 
 def _layers(keras: Any, filters: Sequence[int], dense_units: int, dropout_rates: Sequence[float]) -> Sequence[Any]:

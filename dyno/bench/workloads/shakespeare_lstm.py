@@ -1,4 +1,6 @@
-"""Train a character model of Shakespeare's plays: the reference's two LSTMs, which write a passage after training.
+"""Train a character model of Shakespeare's plays, which writes a passage after training.
+
+The model has the two LSTMs of the reference article.
 
 Characters are bytes. Embedding 256 to 512, two LSTM 512 that return sequences, Dense 256 softmax, windows of 100
 characters whose targets are the following characters; RMSprop, sparse categorical cross-entropy. Accuracy is
@@ -12,9 +14,9 @@ A training sample, one window, takes 2.6 GFLOP (2 for a multiply-add): 3 · wind
 8·units·(2·units) + 2·units·256). Two thirds are for the gradients. The count omits character lookups, biases,
 element-wise operations and the optimiser.
 
-At the reference's learning rate of 1e-2, a training with Keras 3's RMSprop starts badly. The mean loss of the first 10
-steps was 6.4, more than the 5.5 of a uniform guess; after 40 steps the loss was 3.7. At 1e-3 it was 3.4 after 30 steps.
-1e-2 remains the default.
+At the reference article's learning rate of 1e-2, a training with Keras 3's RMSprop starts badly. The mean loss of the
+first 10 steps was 6.4, more than the 5.5 of a uniform guess; after 40 steps the loss was 3.7. At 1e-3 it was 3.4 after
+30 steps. 1e-2 remains the default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Forecast the next day's weather from the last eight weeks: the reference's GRU over 20 hourly signals.
+"""Forecast the next day's weather from the last eight weeks of 20 hourly signals.
+
+The model is the GRU of the reference article.
 
 The signals come from five stations. GRU 512 that returns sequences, Dense 3 sigmoid (temperature, wind speed and
 pressure of one station), windows of 1344 hours, targets 24 hours ahead, all scaled to the range of the training hours;

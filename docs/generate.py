@@ -98,7 +98,10 @@ def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
 
 def sweeps() -> str:
     """The table of presets in docs/api.md."""
-    rows = ((f"`{name}`", found.description, f"_{found.article}_") for name, found in presets().items())
+    rows = (
+        (f"`{name}`", found.description, f"_{found.article}_" if found.article else "–")
+        for name, found in presets().items()
+    )
     return _table(("preset", "what it shows", "article"), *rows)
 
 

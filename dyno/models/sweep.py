@@ -73,16 +73,16 @@ class SweepRequest(Model):
 
 
 class Preset(SweepRequest):
-    """A sweep with a name. `article`: where its table or graph was first published."""
+    """A sweep with a name. `article`: where its table or graph was first published, if it was."""
 
     preset: None = None
     description: str
-    article: str
+    article: str | None = None
 
 
 @cache
 def presets() -> Mapping[str, Preset]:
-    """The sweeps of `sweep_presets.json` by name: the tables and graphs of the reference articles.
+    """The sweeps of `sweep_presets.json` by name: the tables and graphs of the reference articles, and further ones.
 
     Sweeps with a TPU run on JAX, the only framework that Dyno runs on TPUs, so that their points differ only in the
     device.

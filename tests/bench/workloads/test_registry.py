@@ -45,7 +45,7 @@ def test_the_registry_has_the_workloads_by_name():
 
 
 def test_the_error_for_an_unknown_workload_lists_the_available_ones():
-    with pytest.raises(UnknownWorkload, match="matmul, .*mnist_cnn"):
+    with pytest.raises(UnknownWorkload, match=r"matmul, .*mnist_cnn"):
         workload("matmull")
 
 

@@ -266,6 +266,28 @@ class HasCases(Protocol):
     cases: Sequence[Case]
 
 
+class _Compiled(Protocol):
+    def compile(self) -> None: ...
+
+
+class CaseByCase:
+    """The part of a `Built` with cases that all such workloads share: `parts` are compiled together, one per case."""
+
+    def __init__(self, parts: Sequence[_Compiled], cases: Sequence[Case]) -> None:
+        self._parts, self.cases, self.work = parts, cases, cases[0].work
+
+    def compile(self) -> None:
+        for part in self._parts:
+            part.compile()
+
+    def execute(self, count: int) -> None:
+        """Run the first case."""
+        self.cases[0].execute(count)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+
 class Estimator(Protocol):
     """Estimates time and memory on the device, for `replicas` and a framework."""
 

@@ -74,8 +74,10 @@ def closed_loop(execute: Execute, clock: CallClock, most_s: float = MOST_S) -> C
 
 
 def open_loop(execute: Execute, rate_per_s: float, seed: int, clock: CallClock, most_s: float = MOST_S) -> Calls:
-    """Make the calls that arrive within `most_s`; there may be none. The loop ends early if the device can't keep up:
-    if any call except the first would begin after 2 x `most_s`.
+    """Make the calls that arrive within `most_s`; there may be none.
+
+    If the device can't keep up, calls begin late. The loop ends before a second or later call that would begin after
+    2 x `most_s`.
     """
     arrivals, latencies_s, services_s = random.Random(seed), list[float](), list[float]()
     began_s = clock.now_s()

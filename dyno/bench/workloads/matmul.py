@@ -365,24 +365,14 @@ class IntegerDispatch(Dispatch):
         return _as_it_ran(verification, self.work, self.bytes, self._repeats, chosen=self.chosen)
 
 
-class Sizes:
-    """The products that `built` computes, in the order of `sizes`. `execute` runs the first product."""
+class Sizes(contract.CaseByCase):
+    """The products that `built` computes, in the order of `sizes`."""
 
     def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Chain | Dispatch]) -> None:
         self._built = {size.label: products for size, products in zip(sizes, built, strict=True)}
         self._first = built[0]
-        self.work = self._first.work
-        self.cases = [_case(size.label, size.dtype, products) for size, products in zip(sizes, built, strict=True)]
-
-    def compile(self) -> None:
-        for products in self._built.values():
-            products.compile()
-
-    def execute(self, count: int) -> None:
-        self._first.execute(count)
-
-    def complete(self, compile_s: float, first_execution_s: float) -> None:
-        return None
+        cases = [_case(size.label, size.dtype, products) for size, products in zip(sizes, built, strict=True)]
+        super().__init__(built, cases)
 
     def verify(self) -> contract.Verification:
         """Verify each size. For all sizes together, report the worst precision and the smallest working set."""

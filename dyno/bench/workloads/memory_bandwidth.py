@@ -209,8 +209,8 @@ def _distance(values: Array, expected: Array) -> float:
     return distance if math.isfinite(distance) else math.inf
 
 
-class Stream:
-    """All kernels and sizes of a job, as cases. `execute` runs the first case."""
+class Stream(contract.CaseByCase):
+    """All kernels and sizes of a job, as cases."""
 
     def __init__(self, params: MemoryBandwidthParams, context: contract.BuildContext) -> None:
         by_size = {size: _Operands(size, context) for size in params.arrays(context.device)}
@@ -218,18 +218,7 @@ class Stream:
             _Kernel(name, kernel, size, by_size[size], context) for name, kernel, size in params.cases(context.device)
         ]
         self._several = params.sizes is not None
-        self.cases = [kernel.case() for kernel in self._kernels]
-        self.work = self.cases[0].work
-
-    def compile(self) -> None:
-        for kernel in self._kernels:
-            kernel.compile()
-
-    def execute(self, count: int) -> None:
-        self._kernels[0].execute(count)
-
-    def complete(self, compile_s: float, first_execution_s: float) -> None:
-        return None
+        super().__init__(self._kernels, [kernel.case() for kernel in self._kernels])
 
     def verify(self) -> contract.Verification:
         checks = {kernel.name: kernel.check() for kernel in self._kernels}

@@ -384,25 +384,14 @@ def _of(name: str, raised: ResultWarning) -> ResultWarning:
     return raised.model_copy(update={"evidence": {"operator": name, **raised.evidence}})
 
 
-class Operators:
-    """All operators of a job, as cases. `execute` runs the first operator."""
+class Operators(contract.CaseByCase):
+    """All operators of a job, as cases."""
 
     def __init__(self, params: OperatorsParams, context: contract.BuildContext) -> None:
         self._seed = context.seed
         context.framework.allow_tf32(False)
         self._layers = [_Layer(name, params, context) for name in params.operators]
-        self.cases = [layer.case() for layer in self._layers]
-        self.work = self.cases[0].work
-
-    def compile(self) -> None:
-        for layer in self._layers:
-            layer.compile()
-
-    def execute(self, count: int) -> None:
-        self._layers[0].execute(count)
-
-    def complete(self, compile_s: float, first_execution_s: float) -> None:
-        return None
+        super().__init__(self._layers, [layer.case() for layer in self._layers])
 
     def verify(self) -> contract.Verification:
         checks = {layer.name: layer.check(self._seed) for layer in self._layers}

@@ -22,10 +22,10 @@ def test_measuring_leaves_the_caller_on_its_cores():
 
 
 def test_a_late_core_gives_a_reason(monkeypatch):
-    monkeypatch.setattr(memory_speed, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(memory_speed, "_PATIENCE_S", 0.001)
     pinned, late = os.sched_setaffinity, threading.Event()
     monkeypatch.setattr(
-        os, "sched_setaffinity", lambda pid, cores: late.wait(1) if cores == {-1} else pinned(pid, cores)
+        os, "sched_setaffinity", lambda pid, cores: late.wait(0.1) if cores == {-1} else pinned(pid, cores)
     )
     found = memory_speed.measure_memory_bandwidth([CORES[0], -1], MIB)
     assert (found.value, found.reason) == (None, "the cores were too busy to be measured together")

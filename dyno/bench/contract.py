@@ -245,7 +245,8 @@ class Case:
     `name` is the suffix of its metrics ("throughput_512x512x512"). `flops` is per execution and is compared with the
     peak for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's dtype.
     `bytes`: the compulsory traffic of an execution. Each weight and input is read once, each output written once.
-    `amounts`: see `Verification`. `grown`: see `Growable`. `counted_flops`: see `Countable`.
+    `amounts`: see `Verification`. `grown`: see `Growable`. `counted_flops`: see `Countable`. `counted_bytes`: the size
+    of the arrays that an execution reads and writes, as the framework holds them.
     """
 
     name: str
@@ -257,6 +258,7 @@ class Case:
     grown: Grown | None = None
     counted_flops: Callable[[], float | None] | None = None
     bytes: float | None = None
+    counted_bytes: Callable[[], float] | None = None
 
 
 @runtime_checkable

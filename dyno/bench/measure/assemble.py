@@ -56,7 +56,9 @@ def assemble(job_id: str, resolved: ResolvedSpec, device: Device, records: Seque
     warnings = _warnings(spec, params, lint, used, records, peak, roofs, training)
     first = decided_by(spec.measure, records)
     further = stability.unchecked_by_sensors(device, records) | _unchecked_reasons(device, records).keys()
-    missing = unchecked_codes([record.precision for record in records], peak, records[0].verified, further)
+    by_bytes = flops == 0 and peak_fraction.traffic(records)[0][1] > 0
+    precisions = [record.precision for record in records]
+    missing = unchecked_codes(precisions, peak, records[0].verified, further, by_bytes=by_bytes)
     environment = records[0].environment
     return Result(
         job=job_id,
@@ -148,9 +150,11 @@ def _warnings(
     cases: _Cases[Sequence[RunRecord]] = [*result_metrics.by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]
     highest_first = sorted(peaks, key=lambda of_case: of_case[1].fraction or 0.0, reverse=True)
+    ceiling = peak_fraction.ceiling_bytes_per_s(device)
     together = [
         result_checks.emulated_device(device.emulated),
         _first((case, result_checks.above_peak(reached)) for case, reached in highest_first),
+        _first((case, result_checks.above_ceiling(rate, ceiling)) for case, rate in peak_fraction.traffic(records)),
         _first(
             (case, result_checks.overhead_bound(reached, roof))
             for (case, reached), roof in zip(peaks, roofs, strict=True)

@@ -118,12 +118,13 @@ def work_eliminated(growth: WorkGrowth, work: str) -> ResultWarning | None:
     )
 
 
-def unit_mismatch(declared: float, counted: float) -> ResultWarning | None:
-    """Raised if the declared and the counted FLOP per execution differ by a factor of more than 5/3."""
+def unit_mismatch(declared: float, counted: float, unit: str = "FLOP") -> ResultWarning | None:
+    """Raised if the declared and the counted FLOP or bytes per execution differ by a factor of more than 5/3."""
     if max(declared, counted) <= UNIT_LIMIT * min(declared, counted):
         return None
-    message = f"The figure counts {declared:.3g} FLOP per execution; the framework counts {counted:.3g}."
-    return warning("UNIT_MISMATCH", message, declared_flop=declared, counted_flop=counted, limit=UNIT_LIMIT)
+    message = f"The figure counts {declared:.3g} {unit} per execution; the framework counts {counted:.3g}."
+    evidence = {f"declared_{unit.lower()}": declared, f"counted_{unit.lower()}": counted}
+    return warning("UNIT_MISMATCH", message, **evidence, limit=UNIT_LIMIT)
 
 
 def steps_mismatch(counted: int, made: int, skipped: int = 0) -> ResultWarning | None:

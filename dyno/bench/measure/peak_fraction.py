@@ -21,6 +21,7 @@ _ASSUMED_CEILING = {"float32": 1e12}
 _ASSUMED_NARROW_CEILING, _ASSUMED_ELSEWHERE = 2e13, 1e17
 _CORE_BYTES_PER_S = 1.5e12  # two loads and a store of 64 bytes per cycle, at less than 8 GHz
 _ELSEWHERE_BYTES_PER_S = 1e15
+_CACHES = 20  # times the bandwidth of an accelerator's memory. The second-level cache of GPUs reaches 2 to 4 times.
 _UNIT = {"bf16x3": "bfloat16"}  # three passes through the bfloat16 unit
 _NO_TF32 = ("NVIDIA_TF32_OVERRIDE", "0")
 
@@ -76,8 +77,7 @@ def peak_for_dtype(device: Device, dtype: str, flops: float, records: Sequence[R
     limit = Peak(value=figure.value, unit=figure.unit, dtype=ran_in, provenance=figure.provenance, source=figure.source)
     if figure.value is None:
         return limit.model_copy(update={"reason": figure.reason})
-    reached = statistics.mean_interval([flops / statistics.median(record.samples) for record in records]).value
-    return limit.model_copy(update={"fraction": reached / figure.value})
+    return limit.model_copy(update={"fraction": _per_s(flops, records) / figure.value})
 
 
 def case_peaks(device: Device, records: Sequence[RunRecord]) -> dict[str, Peak]:
@@ -97,6 +97,18 @@ def roofs(device: Device, peak: Peak, flops: float, records: Sequence[RunRecord]
     ]
 
 
+def traffic(records: Sequence[RunRecord]) -> list[tuple[str | None, float]]:
+    """The compulsory traffic in bytes per second, of the job or of each case; 0 if it isn't stated."""
+    first = records[0]
+    stated = {case.name: case.bytes for case in first.cases} or {None: first.bytes}
+    runs = {**result_metrics.by_case(records)} or {None: records}
+    return [(case, _per_s(moved or 0.0, runs[case])) for case, moved in stated.items()]
+
+
+def _per_s(amount: float, records: Sequence[RunRecord]) -> float:
+    return statistics.mean_interval([amount / statistics.median(record.samples) for record in records]).value
+
+
 def _roof(
     case: str | None, device: Device, peak: Peak, flops: float, moved: float | None, records: Sequence[RunRecord]
 ) -> Roof:
@@ -112,7 +124,7 @@ def _roof(
     if flops and flops / (peak.value or 1.0) > moved / memory.value:
         limit = {"binds": "compute", "value": peak.value, "unit": peak.unit, "provenance": peak.provenance}
         return known.model_copy(update={**limit, "fraction": peak.fraction})
-    reached = statistics.mean_interval([moved / statistics.median(record.samples) for record in records]).value
+    reached = _per_s(moved, records)
     limit = {"binds": "memory", "value": memory.value, "unit": memory.unit, "provenance": memory.provenance}
     return known.model_copy(update={**limit, "fraction": reached / memory.value})
 
@@ -150,7 +162,10 @@ def ceiling_per_s(device: Device, dtype: str) -> float:
 
 def ceiling_bytes_per_s(device: Device) -> float:
     """Bytes per second that no cache of the device exceeds."""
-    return len(device.cores or (0,)) * _CORE_BYTES_PER_S if device.driven_as == "cpu" else _ELSEWHERE_BYTES_PER_S
+    if device.driven_as == "cpu":
+        return len(device.cores or (0,)) * _CORE_BYTES_PER_S
+    memory = device.memory_bandwidth and device.memory_bandwidth.value
+    return _CACHES * memory if memory else _ELSEWHERE_BYTES_PER_S
 
 
 def _ran_in(dtype: str, device: Device, records: Sequence[RunRecord]) -> str:

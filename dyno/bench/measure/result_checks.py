@@ -96,6 +96,11 @@ def above_peak(peak: Peak) -> ResultWarning | None:
     return warning("ABOVE_PEAK", fraction=peak.fraction, limit=limit, peak=peak.value, provenance=peak.provenance)
 
 
+def above_ceiling(bytes_per_s: float, ceiling: float) -> ResultWarning | None:
+    """Raised if `bytes_per_s` is above `ceiling`, which no cache of the device exceeds."""
+    return warning("ABOVE_PEAK", bytes_per_s=bytes_per_s, limit=ceiling) if bytes_per_s > ceiling else None
+
+
 def emulated_device(emulated: bool) -> ResultWarning | None:
     return warning("EMULATED_DEVICE") if emulated else None
 

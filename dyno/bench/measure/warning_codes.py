@@ -122,7 +122,9 @@ _ROWS = (
         {measure.result_checks.PEAK_SLACK[measured here]} for a measured peak (`measured clock`, `measured here`), since
         the clock may have been lower during the measurement of the peak. Each run whose figure exceeds a measured peak
         measures the peak again right after its samples, and Dyno uses the highest peak. The evidence is from the case
-        with the highest fraction.""",
+        with the highest fraction. Also raised if the stated memory traffic per second is above what the device's caches
+        can deliver: on a CPU, 192 bytes per cycle and core at 8 GHz, else
+        {measure.peak_fraction._CACHES} times the bandwidth of the memory.""",
         do="""Compare `peak.dtype`, `peak.provenance` and `peak.source` with your device. Usually, the device reports
         the name of another model. The table of peaks is `dyno/bench/devices/peaks.csv`.""",
     ),
@@ -171,6 +173,8 @@ _ROWS = (
         more="Its count of operations differs from the executed work, for example by a factor of two.",
         found="""The framework counts the operations of the products in the executed graph, and the workload declares
         its own count of them. Raised if one count is more than {measure.execution_checks.UNIT_LIMIT:/} of the other.
+        For work without such operations (`memory_bandwidth`, some of `operators`), Dyno compares the declared bytes
+        with the size of the framework's arrays.
         Also raised if the optimiser made more or fewer steps in a run's timed executions than the figure counts
         (`made_steps`, `counted_steps`), except for a few steps that a dynamic loss scale skips for infinite gradients.
         If the framework can't count (PyTorch, a library's fused kernel) or the workload declares no count, the code is

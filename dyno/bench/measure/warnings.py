@@ -40,16 +40,19 @@ def unchecked_codes(
     peak: Peak,
     verified: Collection[str],
     further: Collection[str] = frozenset(),
+    *,
+    by_bytes: bool = False,
 ) -> list[str]:
     """The codes that were not checked in this result, in the table's order.
 
     `precisions`: one per run. `verified`: the codes of OUTPUT_CODES that the workload checked. `further`: codes without
-    sensor readings (see `dyno.bench.measure.stability`), and codes that a run couldn't check.
+    sensor readings (see `dyno.bench.measure.stability`), and codes that a run couldn't check. `by_bytes`: work without
+    FLOP that states its traffic, which has a ceiling instead of a peak.
     """
     missing = {*further, *OUTPUT_CODES.difference(verified)}
     if any(precision is None or precision.observed is None for precision in precisions):
         missing.add("PRECISION_MISMATCH")
-    if peak.value is None:
+    if peak.value is None and not by_bytes:
         missing.add("ABOVE_PEAK")
     return [code for code in CODES if code in missing]
 

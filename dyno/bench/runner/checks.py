@@ -42,6 +42,7 @@ class CheckedCase:
     grown: Grown | None = None
     counted_flops: Callable[[], float | None] | None = None
     bytes: float | None = None
+    counted_bytes: Callable[[], float] | None = None
 
 
 def checked_cases(
@@ -62,7 +63,16 @@ def checked_cases(
 
 def _of_case(sampled: SampledCase) -> CheckedCase:
     case = sampled.case
-    return CheckedCase(case.execute, sampled.taken, case.flops, case.dtype, case.grown, case.counted_flops, case.bytes)
+    return CheckedCase(
+        case.execute,
+        sampled.taken,
+        case.flops,
+        case.dtype,
+        case.grown,
+        case.counted_flops,
+        case.bytes,
+        case.counted_bytes,
+    )
 
 
 def remeasured_peaks(device: Device, subjects: Sequence[CheckedCase]) -> dict[str, PeakFigure]:
@@ -278,7 +288,11 @@ class _CaseChecks:
         return confirmed
 
     def _units(self) -> str | None:
-        """Compare declared and counted FLOP. Returns why the check is undecided."""
+        """Compare declared and counted FLOP, or bytes for work without FLOP. Returns why the check is undecided."""
+        if self._subject.flops == 0 and self._subject.counted_bytes is not None:
+            declared, counted_bytes = self._subject.bytes or 0.0, self._subject.counted_bytes()
+            self._findings.add(unit_mismatch(declared, counted_bytes, "bytes"))
+            return None
         counted = self._subject.counted_flops() if self._subject.counted_flops else None
         if counted is None:
             return _NO_FLOPS if self._subject.flops == 0 else _UNCOUNTED.format(self._framework.name)

@@ -10,9 +10,11 @@ McCalpin 1995, "Memory Bandwidth and Machine Balance in Current High Performance
 Bytes are arrays x elements x 4 (float32), as STREAM counts them: a processor that reads a cache line before it writes
 the line moves more. By default an array is four times as large as the last-level cache. Smaller arrays show the caches.
 
-The values of x and z are small integers, so y is known exactly, and the check compares all of its values. On a CPU,
-arrays below LARGE_BYTES take a loop of many kernels inside one compiled function, because a call would take longer than
-the kernel. There s grows by 1 with each kernel of scale and triad, so y shows how many turns the loop made.
+The values of x and z are odd integers for which y fits the 24 bits of float32, but not the 11 bits of a coarser
+precision. So y is known exactly, and the check compares all of its values. On a CPU, arrays below LARGE_BYTES take a
+loop of many kernels inside one compiled function, because a call would take longer than the kernel. There s grows by 1
+with each kernel of scale and triad, so y shows how many turns the loop made. This takes bits of s, so copy and add of
+arrays below 32 KiB leave the precision unknown.
 
 XLA compiles the kernels, on TensorFlow too. It would remove a copy, so copy and add multiply by an s of 1 that XLA
 doesn't know: there they are the same instructions as scale and triad. PyTorch calls its own kernels one by one. A call
@@ -33,7 +35,7 @@ from dyno.bench.measure import correctness, result_checks
 from dyno.bench.measure.warnings import OUTPUT_CODES
 from dyno.errors import FieldError
 from dyno.models.device import Device
-from dyno.models.result import ResultWarning
+from dyno.models.result import Precision, ResultWarning
 from dyno.models.spec import FrameworkName
 
 ARRAYS: dict[StreamKernel, int] = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
@@ -44,7 +46,8 @@ _LOOPED_BYTES = 128 << 20  # of x in all kernels of one loop
 _LEAST_KERNELS = 128  # TensorFlow writes y once more at the start of a loop: at most 0.4 % of the bytes
 _ACCELERATOR_BYTES = 1 << 30  # more than any cache
 _MOST_CASES = 64
-
+_LARGEST = 1 << 24  # up to here, float32 represents every integer
+_FINE = 0x1FFF  # the bits of a float32 that TF32 and all coarser formats lack
 
 Array = Any  # a NumPy array
 ArrayBytes = Annotated[int, Field(ge=1024, le=1 << 36, multiple_of=_ITEM_BYTES)]
@@ -123,20 +126,26 @@ class _Operands:
 
     def __init__(self, size_bytes: int, context: contract.BuildContext) -> None:
         self._framework, count = context.framework, size_bytes // _ITEM_BYTES
-        random = np.random.default_rng([context.seed, size_bytes])
+        self.times = kernels_in(size_bytes, context.device.driven_as if context.device else "cpu")
+        random, values = np.random.default_rng([context.seed, size_bytes]), _LARGEST // (2 + self.times) // 2
         with context.phase("data"):
-            self._on_host = [random.integers(1, 8, count, np.int8).astype(np.float32) for _ in range(2)]
+            self._on_host = [(2 * random.integers(0, values, count, np.int32) + 1).astype(np.float32) for _ in range(2)]
         with context.phase("build"):
             self._on_device = [self._framework.array(array, "float32") for array in self._on_host]
 
     def of(self, kernel: StreamKernel) -> StreamOperands:
-        scalars = (self._framework.array(np.array(value, np.float32), "float32") for value in (1, _step(kernel)))
+        first_and_step = 1 + _step(kernel), _step(kernel)
+        scalars = (self._framework.array(np.array(value, np.float32), "float32") for value in first_and_step)
         return StreamOperands(*self._on_device, *scalars)
 
-    def expected(self, kernel: StreamKernel, times: int) -> Array:
-        """The values of y after `times` kernels."""
+    def expected(self, kernel: StreamKernel) -> Array:
+        """The values of y after an execution."""
         x, z = self._on_host
-        return STREAM[kernel](x, z, np.float32(1 + (times - 1) * _step(kernel)))
+        return STREAM[kernel](x, z, np.float32(1 + self.times * _step(kernel)))
+
+    def bytes(self, kernel: StreamKernel) -> int:
+        """The size of the framework's arrays in one kernel; y is as large as x."""
+        return _ITEM_BYTES * ARRAYS[kernel] * math.prod(self._on_device[0].shape)
 
     def empty(self) -> Any:
         """An array for y. Its values are NaN, so a kernel that doesn't write all of them is found."""
@@ -155,8 +164,7 @@ class _Kernel:
     ) -> None:
         self.name, self.size_bytes, self._kernel, self._operands = name, size_bytes, kernel, operands
         self._framework: Framework = context.framework
-        self._times = kernels_in(size_bytes, context.device.driven_as if context.device else "cpu")
-        self._bytes = bytes_of(kernel, size_bytes, self._times)
+        self._times, self._bytes = operands.times, bytes_of(kernel, size_bytes, operands.times)
         with context.phase("build"):
             self._y = operands.empty()
 
@@ -187,17 +195,20 @@ class _Kernel:
             execute=lambda count: self.execute(count),
             grown=self._grown,
             bytes=float(self._bytes),
+            counted_bytes=lambda: float(self._times * self._operands.bytes(self._kernel)),
         )
 
     def check(self) -> tuple[ResultWarning | None, dict[str, Any]]:
         """Compare all values of y."""
-        rel_error = _distance(self._framework.numpy(self._y), self._operands.expected(self._kernel, self._times))
+        expected = self._operands.expected(self._kernel)
+        rel_error = _distance(self._framework.numpy(self._y), expected)
         raised = result_checks.result_incorrect(rel_error, 0.0)
         details = {
             "array_bytes": self.size_bytes,
             "bytes": self._bytes,
             "kernels": self._times,
             "rel_error": correctness.finite(rel_error),
+            "shows_float32": rel_error == 0 and bool((expected.view(np.uint32) & _FINE).any()),
         }
         return raised and raised.model_copy(update={"evidence": {"case": self.name, **raised.evidence}}), details
 
@@ -223,12 +234,14 @@ class Stream(contract.CaseByCase):
     def verify(self) -> contract.Verification:
         checks = {kernel.name: kernel.check() for kernel in self._kernels}
         details = {name: of_kernel for name, (_, of_kernel) in checks.items()}
-        first = next(iter(details.values()))
+        first, errors = next(iter(details.values())), [of_kernel["rel_error"] or 0.0 for of_kernel in details.values()]
+        observed = "float32" if all(of_kernel["shows_float32"] for of_kernel in details.values()) else None
         # Users give several sizes to measure caches, too.
         working_set = {} if self._several else {"working_set_bytes": first["array_bytes"]}
         return contract.Verification(
             warnings=[raised for raised, _ in checks.values() if raised is not None],
             verified=OUTPUT_CODES,
+            precision=Precision(requested="float32", observed=observed, rel_error=max(errors)),
             details={"kernels": details, **working_set},
         )
 

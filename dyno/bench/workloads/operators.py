@@ -307,6 +307,11 @@ class _Layer:
         counted = self._framework.counted_flops(self._compiled)
         return None if counted is None else counted / self.operator.executed
 
+    def counted_bytes(self) -> float:
+        """The size of the framework's arrays. An embedding reads as much of its table as it writes."""
+        arrays = [self._output] * 2 if self.operator.idle else [*self._inputs, self._output]
+        return float(sum(math.prod(array.shape) for array in arrays) * _ITEM_BYTES[self._dtype])
+
     def case(self) -> contract.Case:
         work = self.bytes
         return contract.Case(
@@ -318,6 +323,7 @@ class _Layer:
             amounts={"execution": work},
             counted_flops=self.counted_flops,
             bytes=work,
+            counted_bytes=self.counted_bytes,
         )
 
     @property

@@ -140,3 +140,9 @@ def test_an_addition_that_fills_the_memory_isnt_bound_by_overhead(result, record
     assert found.peak.fraction == pytest.approx(1000 / time_s / 989e12)  # 0.0009
     assert found.roofs[0].fraction == pytest.approx(1e-9 / time_s)
     assert "OVERHEAD_BOUND" not in [raised.code for raised in found.warnings]
+
+
+@pytest.mark.parametrize(("bytes_per_s", "is_possible"), [(13e12, True), (68e12, False)])
+def test_traffic_that_no_cache_delivers_is_above_the_peak(result, record, bytes_per_s, is_possible):
+    found = result([record([1.0] * 20, bytes=bytes_per_s)] * 2, on=H100, dtype="bfloat16")
+    assert ("ABOVE_PEAK" in [raised.code for raised in found.warnings]) is not is_possible

@@ -97,6 +97,10 @@ def test_codes_that_a_result_could_not_check_are_unchecked_too(precisions, peak,
     assert missing == sorted(missing, key=list(CODES).index)
 
 
+def test_work_without_flop_is_bounded_by_its_bytes():
+    assert unchecked_codes([SEEN], Peak(value=None), OUTPUT_CODES, by_bytes=True) == []
+
+
 @pytest.mark.parametrize(
     ("raised", "runs", "expected"),
     [

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from dyno.bench.measure.warning_codes import CODES
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads import memory_bandwidth
 from dyno.errors import InvalidSpec
@@ -31,6 +32,43 @@ def test_every_kernel_is_exact(context, sizes):
     verified = built(context(), sizes=sizes).verify()
     assert verified.warnings == []
     assert {details["rel_error"] for details in verified.details["kernels"].values()} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "array_bytes", "observed"),
+    [(["copy", "add"], 32 * KIB, "float32"), (["scale", "triad"], 1 * KIB, "float32"), (["copy"], 1 * KIB, None)],
+)
+def test_exact_values_show_the_precision_where_they_need_it(context, kernels, array_bytes, observed):
+    verified = built(context(), kernels=kernels, array_bytes=array_bytes).verify()
+    assert (verified.warnings, verified.precision.observed) == ([], observed)
+
+
+def test_a_copy_rounded_to_11_bits_is_found(context, monkeypatch):
+    def rounded(kernel, times, operands):
+        ops = ready.framework.keras.ops
+        return lambda y: ops.cast(ops.cast(operands.x / 1024, "float16"), "float32") * 1024
+
+    ready = context()
+    monkeypatch.setattr(ready.framework, "stream", rounded)
+    verified = built(ready, kernels=["copy"], array_bytes=32 * KIB).verify()
+    assert [raised.code for raised in verified.warnings] == ["RESULT_INCORRECT"]
+    assert (verified.precision.observed, verified.precision.rel_error > 0) == (None, True)
+
+
+BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.15})
+SPEC = Spec(workload="memory_bandwidth", params={"kernels": ["triad"], "array_bytes": 1 * MIB}, measure=BRIEF)
+
+
+def test_every_check_of_the_work_is_made(device, tensorflow):
+    of_the_work = {code for code, row in CODES.items() if row.severity == "A"}
+    assert of_the_work.isdisjoint(job_of(BANDWIDTH, SPEC, device).unchecked)
+
+
+def test_twice_the_bytes_are_found(device, tensorflow, monkeypatch):
+    honest = memory_bandwidth.bytes_of
+    monkeypatch.setattr(memory_bandwidth, "bytes_of", lambda *of_kernel: 2 * honest(*of_kernel))
+    [raised] = [raised for raised in job_of(BANDWIDTH, SPEC, device).warnings if raised.code == "UNIT_MISMATCH"]
+    assert raised.evidence["declared_bytes"] == 2 * raised.evidence["counted_bytes"] == 2 * 128 * 3 * MIB
 
 
 @pytest.mark.parametrize(
@@ -106,11 +144,7 @@ def test_elided_kernels_are_found(device, tensorflow, monkeypatch, kernel):
         return first_only
 
     monkeypatch.setattr(type(tensorflow), "stream", elided)
-    spec = Spec(
-        workload="memory_bandwidth",
-        params={"kernels": [kernel], "array_bytes": 1 * MIB},
-        measure=Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.15}),
-    )
+    spec = SPEC.model_copy(update={"params": {"kernels": [kernel], "array_bytes": 1 * MIB}})
     eventually(lambda: "WORK_ELIMINATED" in codes(job_of(BANDWIDTH, spec, device)), what="WORK_ELIMINATED is raised")
 
 

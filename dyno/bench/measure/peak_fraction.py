@@ -99,10 +99,10 @@ def roofs(device: Device, peak: Peak, flops: float, records: Sequence[RunRecord]
 
 def traffic(records: Sequence[RunRecord]) -> list[tuple[str | None, float]]:
     """The compulsory traffic in bytes per second, of the job or of each case; 0 if it isn't stated."""
-    first = records[0]
-    stated = {case.name: case.bytes for case in first.cases} or {None: first.bytes}
-    runs = {**result_metrics.by_case(records)} or {None: records}
-    return [(case, _per_s(moved or 0.0, runs[case])) for case, moved in stated.items()]
+    if not records[0].cases:
+        return [(None, _per_s(records[0].bytes or 0.0, records))]
+    runs = result_metrics.by_case(records)
+    return [(case.name, _per_s(case.bytes or 0.0, runs[case.name])) for case in records[0].cases]
 
 
 def _per_s(amount: float, records: Sequence[RunRecord]) -> float:

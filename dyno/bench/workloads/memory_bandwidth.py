@@ -145,7 +145,8 @@ class _Operands:
 
     def bytes(self, kernel: StreamKernel) -> int:
         """The size of the framework's arrays in one kernel; y is as large as x."""
-        return _ITEM_BYTES * ARRAYS[kernel] * math.prod(self._on_device[0].shape)
+        elements: int = math.prod(self._on_device[0].shape)
+        return ARRAYS[kernel] * elements * _ITEM_BYTES
 
     def empty(self) -> Any:
         """An array for y. Its values are NaN, so a kernel that doesn't write all of them is found."""

@@ -6,7 +6,7 @@ and what the result has (`Workload.smoke`).
 
 import pytest
 
-from dyno.bench.registry import registry
+from dyno.bench.registry import registry, validate_params
 
 FRAMEWORKS = ("tensorflow", "jax", "torch")
 MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.2}
@@ -84,15 +84,14 @@ def test_a_workload_runs_to_its_result(result, submitted, described, test):
     assert job["spec"]["framework"] == result["environment"]["framework"] == framework
     named = {metric["name"]: metric for metric in result["metrics"]}
     params, training = job["spec"]["params"], result["training"]
-    trained = described[workload]["trains"] and params.get("mode") != "inference"
-    for metric in described[workload]["metrics"]:
-        if trained and metric["name"].startswith("latency_"):
-            continue  # of inference
-        value = named[metric["name"]]["value"]
-        if value is None and metric["name"].startswith("latency_"):
-            assert "call" in named[metric["name"]]["reason"], metric  # too few in 0.2 s, or none
+    trained = described[workload]["trains"] and params.get("mode", "train") == "train"
+    declared = registry()[workload]
+    for spec in declared.metrics_for(validate_params(declared, params)):
+        metric = named[spec.name]
+        if metric["value"] is None and spec.name.startswith("latency_"):
+            assert "call" in metric["reason"], metric  # too few in 0.2 s, or none
             continue
-        assert value > 0 or (value == 0 and metric["unit"] == "1"), metric  # a fraction, such as an accuracy
+        assert metric["value"] > 0 or (metric["value"] == 0 and spec.unit == "1"), metric  # such as an accuracy
     assert result["details"].keys() >= smoke.details
     assert {artifact["name"] for artifact in result["artifacts"]} >= smoke.artifacts
     assert {raised["code"] for raised in result["warnings"]} >= smoke.warnings

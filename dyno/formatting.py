@@ -35,6 +35,11 @@ def format_quantity(value: float | None, unit: str) -> str:
     return f"{_without_exponent(value / factor)} {unit}"
 
 
+def percent(share: float) -> str:
+    """A text such as `81 %`, `9.5 %` or `0.12 %`."""
+    return f"{100 * share:,.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"
+
+
 def _without_exponent(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"
 

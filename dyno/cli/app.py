@@ -217,6 +217,14 @@ def file_to_write(path: Path | None) -> Path | None:
     return expanded
 
 
+def picture_to_write(path: Path | None) -> Path | None:
+    """Like `file_to_write`, for a picture. Raises BadParameter."""
+    expanded = file_to_write(path)
+    if expanded is not None and expanded.suffix not in (".svg", ".png"):
+        raise typer.BadParameter(f"{expanded} must end in .svg or .png")
+    return expanded
+
+
 def finite(value: float | None) -> float | None:
     """Raises BadParameter for NaN and infinity, which JSON can't hold."""
     if value is not None and not math.isfinite(value):

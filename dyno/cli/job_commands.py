@@ -19,6 +19,7 @@ import typer
 from pydantic import JsonValue
 
 from dyno.artifact_store import is_artifact_name
+from dyno.charts.roofline import roofline, works_of
 from dyno.cli import app as cli
 from dyno.cli import listings, render
 from dyno.cli.progress_bars import live_progress
@@ -41,6 +42,7 @@ from dyno.models.result import Artifact, Result, Verdict
 from dyno.models.spec import CONFIDENCE, MARGIN
 
 T = TypeVar("T")
+_PLOT = "File to save the roofline to, .svg or .png: what limits the work, and how near it came."
 
 
 def _cancel_message(client: Client, job_id: str) -> str:
@@ -185,9 +187,29 @@ def rerun(client: Client, show: cli.Show, job_id: JobId, require: Require = None
 
 
 @cli.command()
-def result(client: Client, show: cli.Show, job_id: JobId, require: Require = None, verbose: Verbose = False) -> None:
+def result(
+    client: Client,
+    show: cli.Show,
+    job_id: JobId,
+    require: Require = None,
+    verbose: Verbose = False,
+    plot: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.picture_to_write, help=_PLOT)] = None,
+) -> None:
     """Print the result of a finished job."""
-    _print_job_result(show, client.result(job_id), client.url, require, verbose)
+    answer = client.result(job_id)
+    if plot is not None:
+        cli.save(plot, _roofline(answer, plot.suffix))
+    _print_job_result(show, answer, client.url, require, verbose)
+
+
+def _roofline(answer: Result, suffix: str) -> bytes:
+    picture = roofline(f"Roofline of {answer.workload}", works_of(answer))
+    if picture is None:
+        why = next((roof.reason for roof in answer.roofs if roof.reason), "its work does no FLOP that Dyno counts")
+        raise DynoError(f"{answer.job} has no roofline: {why}")
+    if suffix == ".png" and find_spec("PIL") is None:
+        raise DynoError("a PNG needs Pillow, which isn't installed here; save an .svg instead")
+    return picture.png() if suffix == ".png" else picture.svg().encode()
 
 
 def _print_job_result(show: cli.Show, answer: Result, url: str, require: Verdict | None, verbose: bool) -> None:

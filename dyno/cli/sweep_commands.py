@@ -98,7 +98,7 @@ def sweep(
     queue_if_absent: Annotated[
         bool, typer.Option("--queue-if-absent", help="Queue jobs even if no live worker has such a device.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.file_to_write, help=_PLOT)] = None,
+    plot: Annotated[Path | None, typer.Option(dir_okay=False, callback=cli.picture_to_write, help=_PLOT)] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the sweep that is named by its id.")] = False,
 ) -> None:
     """Submit a job for each combination of values, wait for them, print a table. Ctrl-C leaves the jobs running.
@@ -106,7 +106,6 @@ def sweep(
     Params of the workload are options too: `dyno sweep mnist_cnn --batch-size 256,512,1024 --device cpu`. `--batch-size
     auto` finds the largest batch that fits and the fastest batch.
     """
-    image = None if plot is None else _image_format(plot)
     words = list(context.args)
     if workload and workload.startswith("-"):  # with a preset, the first word is an option of its workload
         words.insert(0, workload)
@@ -135,8 +134,8 @@ def sweep(
         submit = partial(client.begin_sweep, _request(spec, axes, more))
         sweep_id = submit_once(client, submit, lambda begun: begun.id, _how_to_go_on, "sweep").id
     answer = client.cancel_sweep(sweep_id) if cancel else _follow(client, sweep_id, metric, show)
-    if plot is not None and image is not None:
-        cli.save(plot, client.sweep_plot(sweep_id, image, metric=metric))
+    if plot is not None:
+        cli.save(plot, client.sweep_plot(sweep_id, plot.suffix.removeprefix("."), metric=metric))
     show(answer, render.sweep)
     if not cancel and answer.status != "succeeded":
         raise DynoError(f"{answer.id}: {_missing(answer)}")
@@ -149,12 +148,6 @@ def _missing(answer: Sweep) -> str:
     kinds = {"no result": without, "no result in some rounds": len(lacking) - without}
     sentences = [f"{count} of {len(answer.points)} points have {what}" for what, count in kinds.items() if count]
     return ", and ".join(sentences) or "no point has a result"
-
-
-def _image_format(plot: Path) -> str:
-    if plot.suffix not in (".svg", ".png"):
-        raise typer.BadParameter(f"{plot} must end in .svg or .png")
-    return plot.suffix.removeprefix(".")
 
 
 def _param_axes(

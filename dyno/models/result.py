@@ -225,13 +225,16 @@ class Roof(Stored):
     """The limit of the device that binds the work, by the roofline model (Williams, Waterman & Patterson 2009).
 
     `case` names the case, if the job has several. `intensity`: FLOP per byte of compulsory memory traffic: weights and
-    inputs are read once, outputs written once. `binds`: the limit at which this work takes longer. It is `value` in
-    `unit`. `fraction`: the share of this limit that the work reached, for memory above 1 if caches hold the data. If
-    `binds` is null, `reason` says why.
+    inputs are read once, outputs written once. `dtype`: the precision of the products; `ridge`: the intensity at which
+    both limits take equally long. Both are null without FLOP. `binds`: the limit at which this work takes longer. It is
+    `value` in `unit`. `fraction`: the share of this limit that the work reached, for memory above 1 if caches hold the
+    data. If `binds` is null, `reason` says why.
     """
 
     case: str | None = None
     intensity: float | None = None
+    dtype: str | None = None
+    ridge: float | None = None
     binds: Literal["compute", "memory"] | None = None
     value: float | None = None
     unit: str | None = None

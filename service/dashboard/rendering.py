@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from dyno.bench.contract import Workload
 from dyno.bench.measure.warning_codes import CODES
 from dyno.errors import DynoError, KeyExpired
-from dyno.formatting import format_duration, format_quantity, ratio_in_words
+from dyno.formatting import format_duration, format_quantity, percent, ratio_in_words
 from dyno.models.history import ResultSeries
 from dyno.models.processor_names import device_name, model_name, model_names
 from dyno.models.result import Metric
@@ -76,11 +76,6 @@ def half_width(metric: Metric) -> str:
     if metric.low is None or metric.high is None or not metric.value:
         return "–"
     return f"±{percent((metric.high - metric.value) / abs(metric.value))}"
-
-
-def percent(share: float) -> str:
-    """A text such as `81 %`, `9.5 %` or `0.12 %`."""
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"
 
 
 @cache

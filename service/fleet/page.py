@@ -1,21 +1,27 @@
 """The fleet: devices to cordon, workers. For admins: API keys."""
 
+import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
-from dyno.errors import InvalidKey, UnknownKey
+from dyno.charts.roofline import RooflineWork, roofline, works_of
+from dyno.errors import InvalidKey, NoResult, RecordUnreadable, UnknownKey
 from dyno.models.api_key import ApiKey, CreatedKey, NewKey
+from dyno.models.job import Status
 from service.auth import ADMIN, EVERYBODYS, OWN, READ, Caller, CallerDep, requires
 from service.dashboard.forms import as_value, read_form
-from service.dashboard.rendering import PageRoute, page, see_other
+from service.dashboard.rendering import PageRoute, page, see_other, spec_text, unusual_params
 from service.dependencies import StateDep
 from service.fleet import routes as fleet_routes
 from service.keys import routes as key_routes
 from service.state import State
 from service.validation import validate_model
+
+MOST_RESULTS = 50  # of a device that its page reads
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -31,6 +37,30 @@ async def show(request: Request, state: StateDep, caller: CallerDep) -> Response
         "quote": quote,
     }
     return page(request, caller, "fleet.html", context)
+
+
+@router.get("/fleet/{device_id}")
+@requires(READ, OWN)
+async def show_device(
+    device_id: fleet_routes.DeviceName, request: Request, state: StateDep, caller: CallerDep
+) -> Response:
+    """The newest result of each kind of work on the device, among its newest results, under the device's roof."""
+    jobs = (await state.jobs.list(status=Status.SUCCEEDED, device=device_id, limit=MOST_RESULTS)).data
+    if not jobs:  # else it is known, even if its worker is gone
+        await fleet_routes.known_device(device_id, state)
+    newest: dict[str, tuple[RooflineWork, str]] = {}
+    for job in jobs:
+        name = spec_text(job.spec, unusual_params(state.workloads, job.spec) | {"framework": job.spec.framework})
+        with suppress(NoResult, RecordUnreadable):
+            for work in works_of(await state.jobs.result(job.id), name):
+                newest.setdefault(work.name, (work, job.id))
+    works = sorted(newest.values())
+    context = {
+        "device": device_id,
+        "works": works,
+        "pictures": {"roofline": roofline(f"Roofline of {device_id}", [work for work, _ in works])},
+    }
+    return page(request, caller, "device.html", context, file_name=re.sub(r"[^\w.-]+", "-", device_id))
 
 
 @router.post("/fleet/{device_id}/cordon")

@@ -11,6 +11,7 @@ from dyno.models.inventory import Cordon, DeviceList, WorkerList
 from dyno.store import fleet, placement
 from service import auth, dependencies, submission
 from service.problems import documented
+from service.state import State
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -60,6 +61,12 @@ async def uncordon_device(device_id: DeviceName, state: dependencies.StateDep, c
     if full_id in live:
         await submission.wake_up(state, placement.queues_served(live[full_id])[0])
     return Cordon(device=full_id, cordoned=False)
+
+
+async def known_device(name: str, state: State) -> str:
+    """The full id of a live or cordoned device. Raises UnknownDevice."""
+    live = {device.full_id for device in await fleet.devices(state.client, state.settings)}
+    return _named(name, live | await fleet.cordoned(state.client, state.settings))
 
 
 def _named(name: str, full_ids: Collection[str]) -> str:

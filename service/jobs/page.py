@@ -16,6 +16,8 @@ from fastapi import APIRouter, Request, Response
 from dyno.bench.measure.result_series import history_of
 from dyno.bench.measure.warnings import MIN_PROCESSES
 from dyno.charts import result_charts as charts
+from dyno.charts.ladder import ladder
+from dyno.charts.roofline import roofline, works_of
 from dyno.errors import InvalidBaseline, NoResult, RecordUnreadable
 from dyno.models.baseline import NewBaseline
 from dyno.models.comparison import UnfinishedComparison
@@ -101,6 +103,8 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
         "histogram": charts.histogram(taken),
         "phases": charts.phases(result.phases),
         "training": charts.training(epochs) if len(epochs) > 1 else None,
+        "ladder": ladder(result),
+        "roofline": roofline("roofline", works_of(result)),
     }
     compared = await _compared(state, job)
     return {

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Literal
 
 from dyno.bench.measure.compare_results import compare
 from dyno.charts import result_charts, several, sweep_charts
+from dyno.charts.ladder import ladder
+from dyno.charts.roofline import RooflineWork, roofline
 from dyno.models.comparison import Comparative, CompareResults, Ratio, names_with_devices
 from dyno.models.history import HistoryChange, HistoryContext, HistoryPoint, ResultSeries
-from dyno.models.result import BasedOn, Epoch, Phases, Repeat, RunSamples, RunSummary, Sensors
+from dyno.models.result import BasedOn, Epoch, Phases, Repeat, Result, Roof, RunSamples, RunSummary, Sensors
 from dyno.models.sweep import PointMetric, Sweep, SweepPoint, SweepUrls
 from tests.comparisons import a_metric, an_entry, times
+from tests.results import a_result
 
 LONG = "a name that is far too long for a phone " * 3
 NOW = datetime(2026, 11, 28, 10, 15, tzinfo=UTC)
@@ -174,7 +179,61 @@ def a_sweep(axes, *, value=lambda *_: 100.0, base=None, repeat=None, emulated=Fa
 SIZES = {"params.n": [64, 128, 256, 512, 1024, 2048, 4096]}
 TYPES = {"params.dtype": ["float32", "bfloat16"]}
 
+
+def a_work(name: str, binds: Literal["compute", "memory"], intensity: float, fraction: float) -> RooflineWork:
+    """Under a roof of 50 GB/s and 200 GFLOP/s, so its ridge is 4 FLOP/byte."""
+    value, unit = (2e11, "FLOP/s") if binds == "compute" else (5e10, "bytes/s")
+    roof = Roof(intensity=intensity, dtype="float32", ridge=4.0, binds=binds, value=value, unit=unit, fraction=fraction)
+    return RooflineWork(name, roof, "trusted" if fraction > 0.5 else "indicative")
+
+
+ADDITION = RooflineWork("addition", Roof(intensity=0.0, binds="memory", value=5e10, unit="bytes/s", fraction=0.93))
+CACHES = {"L1d": 64 << 10, "L2": 2 << 20, "L3": 32 << 20}
+
+
+def a_ladder(caches: dict[str, int], kernels: Sequence[str] = ("triad", "copy"), rungs: int = 12) -> Result:
+    """With arrays from 4 KiB on, and a bandwidth that halves from rung to rung."""
+    cases = {(kernel, 4096 << rung): f"{kernel}_{4 << rung}KiB" for kernel in kernels for rung in range(rungs)}
+    metrics = [
+        a_metric(by_run=[4e11 * 4096 / size] * 5).model_copy(update={"name": f"bandwidth_{case}"})
+        for (_, size), case in cases.items()
+    ]
+    facts = {case: {"array_bytes": size} for (_, size), case in cases.items()}
+    return a_result("job_1").model_copy(
+        update={
+            "workload": "memory_bandwidth",
+            "metrics": metrics,
+            "details": {"kernels": facts, "caches": dict(caches)},
+        }
+    )
+
+
+WORKS = [a_work("decode", "memory", 0.5, 1.0), a_work("product", "compute", 170.0, 0.5), ADDITION]
+
+
+def another(work: RooflineWork, name: str, **changes: object) -> RooflineWork:
+    return work._replace(name=name, roof=work.roof.model_copy(update=changes))
+
+
+PRODUCT = WORKS[1]
+ROOFS = [
+    PRODUCT,
+    another(PRODUCT, "about the same", value=1.95e11, ridge=3.9),
+    another(PRODUCT, "bfloat16", dtype="bfloat16", value=8e11, ridge=16.0),
+    another(PRODUCT, "one of 8 units", value=2.5e10),
+    another(PRODUCT, "int8", dtype="int8", unit="OP/s"),
+    another(WORKS[0], "in caches", fraction=21.5),
+]
+
 PICTURES = {
+    "rooflines": roofline("several roofs", ROOFS),
+    "ladder": ladder(a_ladder(CACHES)),
+    "ladder of all kernels without caches": ladder(a_ladder({}, ["copy", "scale", "add", "triad"], 3)),
+    "roofline": roofline("cpu:0-1", WORKS),
+    "roofline of one point": roofline("a product", WORKS[1:2]),
+    "roofline of many like works": roofline(
+        LONG, [a_work(f"{LONG}{n}", "memory", 0.5 + n / 100, 2.0 - n / 30) for n in range(40)]
+    ),
     "runs": result_charts.runs(with_repeat(98.0, 102.0), [97.0, 103.0]),
     "runs alike": result_charts.runs(with_repeat(100.0, 100.0, [100.0] * 5)),
     "runs with a useless prediction": result_charts.runs(with_repeat(-4e9, 3.9e13, [3.477e11, 3.49e11, 3.496e11])),

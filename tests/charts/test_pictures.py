@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -22,12 +23,16 @@ from dyno.charts.drawing import (
     Dots,
     Label,
     Picture,
+    Stroke,
     font,
     text_width,
     wrapped,
 )
+from dyno.charts.ladder import ladder
+from dyno.charts.roofline import RooflineWork, roofline
 from dyno.charts.sweep_charts import _DEEPEST
-from tests.charts.pictures import NOW, PICTURES, a_ratio, a_series, bars_of, samples_of, with_repeat
+from dyno.models.result import Roof
+from tests.charts.pictures import ADDITION, NOW, PICTURES, a_ladder, a_ratio, a_series, bars_of, samples_of, with_repeat
 from tests.comparisons import RATES, times
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -274,6 +279,63 @@ def test_bars_have_their_words_their_runs_and_their_whiskers():
     described = ElementTree.fromstring(picture.svg()).findtext(f"{SVG}desc")
     assert "times as fast" in described
     assert "FASTER" in described
+
+
+def test_a_ladder_marks_the_caches_at_the_size_of_all_arrays():
+    """A triad has three arrays, so its points are at 12 KiB, 24 KiB and so on; 64 KiB are between 48 and 96 KiB."""
+    canvas = PICTURES["ladder"].on(FILE_WIDTH)
+    titled = [shape for shape in canvas.shapes if not isinstance(shape, Label) and shape.title]
+    rules = {shape.title: shape.lines[0][0][0] for shape in titled if isinstance(shape, Stroke)}
+    assert [title.split(":")[0] for title in rules] == ["L1d", "L2", "L3"]
+    first, second, *_ = [shape.centres[0][0] for shape in titled if shape.title.startswith("triad")]
+    octaves = (next(iter(rules.values())) - first) / (second - first)
+    assert octaves == pytest.approx(math.log2(64 / 12), abs=0.01)
+
+
+def test_only_a_job_of_several_sizes_has_a_ladder():
+    assert ladder(a_ladder({}, rungs=1)) is None
+    assert ladder(a_ladder({}).model_copy(update={"workload": "matmul"})) is None
+
+
+def test_work_at_its_limit_lies_on_the_roof_and_other_work_below_it():
+    """Under 50 GB/s and 200 GFLOP/s, 0.5 FLOP/byte allow 25 GFLOP/s. Half of the peak is a tenth of a decade below."""
+    canvas = PICTURES["roofline"].on(FILE_WIDTH)
+    [roof] = [
+        shape
+        for shape in canvas.shapes
+        if isinstance(shape, Stroke) and shape.title.startswith("50 GB/s and 200 GFLOP/s")
+    ]
+    (rise, top, end) = roof.lines[0]
+    decode, computed = (mark_of(canvas, text) for text in ("decode: memory, 100 %", "product: compute, 50 %"))
+    slope = (top[1] - rise[1]) / (top[0] - rise[0])
+    assert decode[1] == pytest.approx(rise[1] + slope * (decode[0] - rise[0]), abs=0.1)
+    decade = (decode[1] - top[1]) / math.log10(200 / 25)  # in pixels
+    assert computed[1] - top[1] == pytest.approx(decade * math.log10(2), abs=0.1)
+    assert top[0] < computed[0] < end[0]
+    assert "Not drawn: addition: memory, 93 %." in texts(PICTURES["roofline"])
+    assert "caches held the data" in texts(PICTURES["roofline of many like works"])
+    assert "caches held the data" not in texts(PICTURES["roofline"])
+
+
+def mark_of(canvas, title):
+    """The centre of the mark."""
+    [shape] = [shape for shape in canvas.shapes if not isinstance(shape, Label) and shape.title == title]
+    placed = points(shape)
+    return tuple(sum(values) / len(placed) for values in zip(*placed, strict=True))
+
+
+def test_each_different_roof_has_a_line_with_its_precision():
+    roofs = {shape.title for shape in PICTURES["rooflines"].on(FILE_WIDTH).shapes if isinstance(shape, Stroke)}
+    assert {title for title in roofs if title} == {
+        "50 GB/s and 200 GFLOP/s in float32",
+        "50 GB/s and 800 GFLOP/s in bfloat16",
+        "6.25 GB/s and 25 GFLOP/s in float32",
+    }
+    assert "Not drawn: int8: compute, 50 %." in texts(PICTURES["rooflines"])
+
+
+def test_work_without_flop_or_without_a_limit_has_no_roofline():
+    assert roofline("nothing", [ADDITION, RooflineWork("unknown", Roof(reason="not measured"))]) is None
 
 
 def test_ratios_have_a_band_and_round_ticks_around_1():

@@ -27,7 +27,7 @@ PATHS = list(options(get_command(app), "dyno"))
 def test_a_path_option_expands_a_tilde(command, option, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     context = command.make_context("dyno", [], resilient_parsing=True)
-    assert option.process_value(context, "~/x") == tmp_path / "x"
+    assert option.process_value(context, "~/x.svg") == tmp_path / "x.svg"
     assert option.required or option.process_value(context, None) in (None, option.default)
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from dyno.bench.devices.environment import hardware_id
 from dyno.models.job import WorkerRef
-from dyno.models.result import PartialMetrics
+from dyno.models.result import PartialMetrics, Roof
 from dyno.store.leases import Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import Keys, sync_client
@@ -177,12 +177,21 @@ def test_each_picture_is_a_file_of_its_own(http, finished):
 
 def test_each_table_of_each_page_is_a_file_too(http, finished, in_turns, settings, offered):
     runs = [a_run(), a_run(None)]
-    jobs = [finished(times(factor), spec={"params": {"n": 77}}, runs=runs) for factor in (1, 2)]
+    roofs = [Roof(reason="not measured")]
+    jobs = [finished(times(factor), spec={"params": {"n": 77}}, runs=runs, roofs=roofs) for factor in (1, 2)]
     a_sweep(http, settings, offered)
     http.put("/v1/baselines/tables", json={"job": jobs[0]}).raise_for_status()
     http.put("/v1/schedules/tables", json={"cron": "0 3 * * *", "spec": {"workload": "matmul", "device": "cpu"}})
     pages = ("/", "/jobs", f"/jobs/{jobs[0]}", f"/jobs/{in_turns(AGAIN)}", f"/compare?job={jobs[0]}&job={jobs[1]}")
-    pages += ("/workloads", "/workloads/mnist_cnn", "/sweeps", "/schedules", "/history", "/fleet")
+    pages += (
+        "/workloads",
+        "/workloads/mnist_cnn",
+        "/sweeps",
+        "/schedules",
+        "/history",
+        "/fleet",
+        f"/fleet/{offered.full_id}",
+    )
     pages += ("/advice?workload=matmul&params.n=77",)
     for path in pages:
         page = http.get(path)

@@ -456,6 +456,12 @@ def _caches(folders: Iterable[Path]) -> tuple[Cache, ...]:
     return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
 
 
+def data_caches(cores: Iterable[int], topology: Path = TOPOLOGY) -> dict[str, int]:
+    """The bytes of all caches of each level that `cores` have, by name: L1d, L2, … Without instruction caches."""
+    caches = _caches([topology / f"cpu{core}" / "cache" for core in cores])
+    return {cache.name: cache.each_bytes * cache.count for cache in caches if cache.kind != "instruction"}
+
+
 def _indices(folders: Iterable[Path]) -> Iterator[Path]:
     for folder in folders:
         yield from sorted(folder.glob("index[0-9]*"))

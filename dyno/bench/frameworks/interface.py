@@ -124,7 +124,7 @@ class Trainer(Protocol):
     def counted_flops(self) -> float | None:
         """FLOP of the products of one call on full batches, as the framework counts them in its trace.
 
-        None before `compile`, without a graph, or if a library's kernel hides products.
+        None before `compile`, on PyTorch before the first step, or if a library's kernel hides products.
         """
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
@@ -167,6 +167,15 @@ class ServedModel(Protocol):
 
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The outputs for all `inputs` as one batch. The first call with a new batch size also prepares for it."""
+
+
+Step = Callable[[Sequence[Any], Sequence[Any]], tuple[list[Any], list[Any]]]  # (inputs, state) to (outputs, new state)
+
+
+def split_state(outputs: Sequence[Any], states: int) -> tuple[list[Any], list[Any]]:
+    """A model's outputs: all but the last `states`, and the last `states`."""
+    first = len(outputs) - states
+    return list(outputs[:first]), list(outputs[first:])
 
 
 StreamKernel = Literal["copy", "scale", "add", "triad"]
@@ -224,7 +233,10 @@ class Framework(Protocol):
         """
 
     def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
-        """FLOP of the products in a result of `compile` or `forward`, as the framework counts them; None if unknown."""
+        """FLOP of the products in a result of `compile`, `forward` or `step`, as the framework counts them.
+
+        None if unknown.
+        """
 
     def traced(self) -> Sequence[str] | None:
         """The names of all functions traced or compiled in this process, in order, one entry per trace.
@@ -290,6 +302,13 @@ class Framework(Protocol):
         """A Keras model in inference mode as one compiled function of device tensors shaped like `example`.
 
         With XLA, no compilation is left for its first call.
+        """
+
+    def step(self, model: Any, inputs: Sequence[Any], state: Sequence[Any]) -> Step:
+        """A Keras model of [*inputs, *state] in inference mode as one compiled function, for tensors of these shapes.
+
+        The model's last outputs are the new state. On JAX, a call donates the old state: don't use it afterwards. With
+        XLA, no compilation is left for the first call.
         """
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:

@@ -13,10 +13,12 @@ from dyno.bench.frameworks.interface import (
     STREAM,
     Dataset,
     FedStep,
+    Step,
     StreamCall,
     StreamKernel,
     StreamOperands,
     Trainer,
+    split_state,
 )
 from dyno.bench.frameworks.jax_trainer import JaxFedStep, JaxTrainer, counted_flops, values_of
 from dyno.bench.frameworks.keras import KerasFramework, load_keras
@@ -224,6 +226,17 @@ class Jax(KerasFramework):
         state = [[variable.value for variable in group] for group in variables]
         outputs = self._jax.jit(lambda *arguments: model.stateless_call(*arguments, training=False)[0])
         return self._compiled(outputs.trace(*state, example), *state)
+
+    def step(self, model: Any, inputs: Sequence[Any], state: Sequence[Any]) -> Step:
+        variables = [
+            [each.value for each in group] for group in (model.trainable_variables, model.non_trainable_variables)
+        ]
+
+        def outputs(trained: Any, others: Any, inputs: Any, state: Any) -> Any:
+            return split_state(model.stateless_call(trained, others, [*inputs, *state], training=False)[0], len(state))
+
+        compiled = self._jax.jit(outputs, donate_argnums=3)
+        return self._compiled(compiled.trace(*variables, list(inputs), list(state)), *variables)
 
     def out_of_memory(self, error: BaseException) -> bool:
         if self._jax is None or not isinstance(error, self._jax.errors.JaxRuntimeError):

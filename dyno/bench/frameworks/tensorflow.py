@@ -19,10 +19,12 @@ from dyno.bench.frameworks.interface import (
     Dataset,
     FedStep,
     ServedModel,
+    Step,
     StreamCall,
     StreamKernel,
     StreamOperands,
     Trainer,
+    split_state,
 )
 from dyno.bench.frameworks.keras import KerasFramework
 from dyno.bench.frameworks.plain_step import PlainStep
@@ -280,6 +282,20 @@ class TensorFlow(KerasFramework):
         if xla:  # TensorFlow's XLA compiles when the function runs
             outputs(example)
         return cast(Callable[[Any], Any], outputs)
+
+    def step(self, model: Any, inputs: Sequence[Any], state: Sequence[Any]) -> Step:
+        tf = self._tf
+        signature = [[tf.TensorSpec(each.shape, each.dtype) for each in group] for group in (inputs, state)]
+        xla = bool(getattr(model, "jit_compile", False))
+
+        def outputs(inputs: Any, state: Any) -> Any:
+            return split_state(model([*inputs, *state], training=False), len(state))
+
+        compiled = tf.function(outputs, input_signature=signature, jit_compile=xla, autograph=False)
+        step = compiled.get_concrete_function()
+        if xla:
+            step(list(inputs), list(state))
+        return cast(Step, step)
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
         if not hasattr(self._tf, "lite"):

@@ -25,6 +25,7 @@ _PRODUCTS = frozenset(
 )
 # Products that TensorFlow can't count. The count of a graph with such a product would be too low.
 _OPAQUE = ("Cudnn", "Xla", "Conv3D", "DepthwiseConv2dNative", "Quantized", "Uniform", "SparseMatMul")
+_CACHE_UPDATE = "XlaDynamicUpdateSlice"  # Keras' `slice_update`, also without XLA
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch", "else_branch")}
@@ -51,7 +52,7 @@ def _of_operation(graph: Any, operation: Any, rounds: int | None) -> float | Non
         return _of_product(graph, operation)
     if kind == "Einsum":
         return _of_einsum(operation)
-    if kind.startswith(_OPAQUE):
+    if kind.startswith(_OPAQUE) and kind != _CACHE_UPDATE:
         return None
     if kind in _CALLS:
         return counted_flops(_inner(graph, operation, "f"), rounds)

@@ -1,8 +1,12 @@
 """Run Keras on PyTorch, and make training steps on resident data and on batches from the host.
 
 Each step calls Keras' own `train_step`, without a compiler. Only methods import PyTorch.
+
+FLOP are PyTorch's own count of the products that it dispatches: of a training, in its first step; of other functions,
+in a call with tensors that have shapes but no values.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,15 +16,52 @@ from numpy.typing import NDArray
 from dyno.bench.frameworks.interface import (
     Dataset,
     FedStep,
+    Step,
     StreamCall,
     StreamKernel,
     StreamOperands,
     Trainer,
     full_batch,
+    split_state,
 )
 from dyno.bench.frameworks.keras import KerasFramework, load_keras
 from dyno.bench.frameworks.plain_step import PlainStep, mean_of
 from dyno.errors import DeviceUnavailable, FrameworkMissing
+
+# Layers in one operation, which PyTorch can't count. The count of a step with such an operation would be too low.
+_OPAQUE = ("_cudnn_rnn", "mkldnn_rnn_layer", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
+
+
+def _counting(function: Callable[[], Any]) -> tuple[Any, float | None]:
+    """The function's result, and the FLOP of its products, multiply-add = 2; None if they can't be counted."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def of_integers(a: Sequence[int], b: Sequence[int], **_: Any) -> int:
+        return 2 * a[0] * a[1] * b[1]
+
+    aten = torch.ops.aten
+    uncounted = {getattr(aten, name): lambda *_, **__: math.nan for name in _OPAQUE}
+    counter = FlopCounterMode(display=False, custom_mapping={aten._int_mm: of_integers, **uncounted})
+    with counter:
+        result = function()
+    flops = float(counter.get_total_flops())
+    return result, None if math.isnan(flops) else flops
+
+
+class _CountedStep:
+    """A function of a batch. `flops`: FLOP of its first call."""
+
+    def __init__(self, step: Callable[[Any], Any]) -> None:
+        self._step, self._called = step, False
+        self.flops: float | None = None
+
+    def __call__(self, batch: Any) -> Any:
+        if self._called:
+            return self._step(batch)
+        self._called = True
+        result, self.flops = _counting(lambda: self._step(batch))
+        return result
 
 
 class Torch(KerasFramework):
@@ -33,6 +74,7 @@ class Torch(KerasFramework):
         self._torch: Any = None
         self._device = "cpu"
         self._scope: Any = None
+        self._examples: dict[Callable[..., Any], Any] = {}  # arguments of the functions that were made
 
     def load(self) -> None:
         try:
@@ -60,11 +102,20 @@ class Torch(KerasFramework):
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
         """The function itself, without gradient recording: PyTorch has no graph."""
         without: Callable[..., Any] = self._torch.no_grad()(function)
+        self._examples[without] = examples
         return without
 
     def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
-        """None: PyTorch has no graph to count in."""
-        return None
+        """None for a function that needs the values of tensors."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.utils import _pytree
+
+        with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+            examples = _pytree.tree_map(shapes.from_tensor, self._examples[compiled])
+            try:
+                return _counting(lambda: compiled(*examples))[1]
+            except (RuntimeError, NotImplementedError):
+                return None
 
     def traced(self) -> Sequence[str] | None:
         """None: Dyno compiles nothing here, and PyTorch doesn't report other compilations."""
@@ -162,7 +213,18 @@ class Torch(KerasFramework):
             with self._torch.no_grad():
                 return model(batch, training=False)
 
+        self._examples[outputs] = (example,)
         return outputs
+
+    def step(self, model: Any, inputs: Sequence[Any], state: Sequence[Any]) -> Step:
+        """Without gradient recording and without compilation."""
+
+        def step(inputs: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            with self._torch.no_grad():
+                return split_state(model([*inputs, *state], training=False), len(state))
+
+        self._examples[step] = (list(inputs), list(state))
+        return step
 
     def out_of_memory(self, error: BaseException) -> bool:
         if self._torch is None:
@@ -207,6 +269,7 @@ class TorchTrainer:
         self._starts = torch.tensor(starts, device=device, dtype=torch.int64)
         self._window = samples.window
         self._count = len(samples)
+        self._train_step = _CountedStep(model.train_step)
         self._random = np.random.default_rng(seed)
         self._build()
         self.shuffle()
@@ -246,8 +309,8 @@ class TorchTrainer:
         """Do nothing, for the reason in `sync`."""
 
     def counted_flops(self) -> float | None:
-        """None: PyTorch has no graph to count in."""
-        return None
+        flops = self._train_step.flops
+        return None if flops is None else flops * self.steps_per_execution
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
         outputs = []
@@ -275,7 +338,7 @@ class TorchTrainer:
     def _step(self, size: int) -> Any:
         chosen = self._order[self._next : self._next + size]
         self._next += size
-        return self._model.train_step(self._batch(chosen))["loss"]
+        return self._train_step(self._batch(chosen))["loss"]
 
 
 class TorchFedStep:
@@ -284,6 +347,7 @@ class TorchFedStep:
     def __init__(self, torch: Any, device: str, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         self.jit_compile = False
         self._torch, self._device, self._model = torch, device, model
+        self._train_step = _CountedStep(model.train_step)
         model._symbolic_build(data_batch=self.placed(inputs[:1], targets[:1]))
         model.reset_metrics()
 
@@ -294,11 +358,10 @@ class TorchFedStep:
         return tuple(self._torch.tensor(array, device=self._device) for array in (inputs, targets))
 
     def train(self, batch: Any) -> float:
-        return float(self._model.train_step(batch)["loss"])
+        return float(self._train_step(batch)["loss"])
 
     def sync(self) -> None:
         """Do nothing: the step trains the Keras model's own variables."""
 
     def counted_flops(self) -> float | None:
-        """None: PyTorch has no graph to count in."""
-        return None
+        return self._train_step.flops

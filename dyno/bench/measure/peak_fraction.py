@@ -119,14 +119,22 @@ def _roof(
     if memory is None or memory.value is None:
         reason = (memory and memory.reason) or "the device's memory bandwidth was not measured"
         return known.model_copy(update={"reason": reason})
-    if flops and peak.value is None:
+    if flops and not peak.value:
         return known.model_copy(update={"reason": peak.reason})
-    if flops and flops / (peak.value or 1.0) > moved / memory.value:
-        limit = {"binds": "compute", "value": peak.value, "unit": peak.unit, "provenance": peak.provenance}
-        return known.model_copy(update={**limit, "fraction": peak.fraction})
-    reached = _per_s(moved, records)
-    limit = {"binds": "memory", "value": memory.value, "unit": memory.unit, "provenance": memory.provenance}
-    return known.model_copy(update={**limit, "fraction": reached / memory.value})
+    ridge = peak.value / memory.value if flops and peak.value else None
+    computes = ridge is not None and flops / moved > ridge
+    limit: Peak | PeakFigure = peak if computes else memory
+    return Roof(
+        case=case,
+        intensity=known.intensity,
+        dtype=peak.dtype if flops else None,
+        ridge=ridge,
+        binds="compute" if computes else "memory",
+        value=limit.value,
+        unit=limit.unit,
+        provenance=limit.provenance,
+        fraction=peak.fraction if computes else _per_s(moved, records) / memory.value,
+    )
 
 
 def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:

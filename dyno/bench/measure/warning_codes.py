@@ -177,7 +177,7 @@ _ROWS = (
         with the size of the framework's arrays.
         Also raised if the optimiser made more or fewer steps in a run's timed executions than the figure counts
         (`made_steps`, `counted_steps`), except for a few steps that a dynamic loss scale skips for infinite gradients.
-        If the framework can't count (PyTorch, a library's fused kernel) or the workload declares no count, the code is
+        If the framework can't count (a library's fused kernel) or the workload declares no count, the code is
         in `unchecked`.""",
         do="Don't use the rate or the fraction of peak; times per execution remain valid. Fix the workload's count.",
     ),

@@ -273,7 +273,7 @@ def check_training(
         facts.unchecked["RESULT_INCORRECT"] = why
     elif step is not None:
         _compare_with_plain_step(context, step, requested, facts)
-    _observe_precision(context, model, requested, facts)
+    observe_precision(context, model, requested, facts)
     return facts
 
 
@@ -299,7 +299,7 @@ def _computed_in(model: Any, requested: str) -> str:
     return others[0] if others and (requested == FLOAT32 or requested not in dtypes) else requested
 
 
-def _observe_precision(context: BuildContext, model: Any, requested: str, facts: CheckedTraining) -> None:
+def observe_precision(context: BuildContext, model: Any, requested: str, facts: CheckedTraining) -> None:
     """Note the coarser precision of two Keras operations: a product and, if the model has convolutions, a convolution.
 
     Both run on the device in the layers' dtype, under the framework's settings for the training: a GPU may use TF32,

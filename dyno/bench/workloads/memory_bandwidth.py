@@ -29,7 +29,7 @@ import numpy as np
 from pydantic import Field
 
 from dyno.bench import contract, estimates
-from dyno.bench.devices.cpu import streamed_bytes
+from dyno.bench.devices.cpu import data_caches, streamed_bytes
 from dyno.bench.frameworks.interface import STREAM, Framework, StreamKernel, StreamOperands
 from dyno.bench.measure import correctness, result_checks
 from dyno.bench.measure.warnings import OUTPUT_CODES
@@ -230,6 +230,7 @@ class Stream(contract.CaseByCase):
             _Kernel(name, kernel, size, by_size[size], context) for name, kernel, size in params.cases(context.device)
         ]
         self._several = params.sizes is not None
+        self._caches = data_caches(context.device.cores) if context.device else {}  # of an accelerator none
         super().__init__(self._kernels, [kernel.case() for kernel in self._kernels])
 
     def verify(self) -> contract.Verification:
@@ -243,7 +244,7 @@ class Stream(contract.CaseByCase):
             warnings=[raised for raised, _ in checks.values() if raised is not None],
             verified=OUTPUT_CODES,
             precision=Precision(requested="float32", observed=observed, rel_error=max(errors)),
-            details={"kernels": details, **working_set},
+            details={"kernels": details, "caches": self._caches, **working_set},
         )
 
 

@@ -14,6 +14,7 @@ output written once. An embedding reads only the rows that it looks up. Cached i
 
 Outputs are compared with float64: products with Freivalds' test, the others in some rows. On accelerators, frameworks
 compute attention and convolutions of float32 with operands in TF32 (GPU) or bfloat16 (TPU), so these may err as much.
+On a CPU without oneDNN, TensorFlow sums attention of bfloat16 in bfloat16, and results say RESULT_INCORRECT.
 """
 
 import math

@@ -32,12 +32,19 @@ from pydantic import Field, JsonValue
 from dyno.bench.contract import BuildContext, MetricSpec
 from dyno.bench.datasets import shakespeare
 from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
-from dyno.bench.training import cost, evaluation, model_training, recurrent, workload
+from dyno.bench.training import cost, model_training, recurrent, workload
+from dyno.bench.training.text import (
+    ALPHABET,
+    first_windows,
+    judge,
+    nats_of_probabilities,
+    too_few_characters,
+    validated_characters,
+    windows,
+)
 from dyno.errors import FieldError
 from dyno.models.device import Device
 from dyno.settings import Settings
-
-ALPHABET = 256  # characters are bytes
 
 
 def write_passage(model: Any, context: BuildContext, prompt: str, count: int, temperature: float, seed: int) -> str:
@@ -94,8 +101,6 @@ class CharacterReader:
 
 GENERATED = "generated.txt"
 _SHOWN = 500  # characters of the passage in the details
-_BLOCK = 500  # characters: a few speeches, because the words of one speaker are alike
-_LEAST = 1e-7  # Keras' losses replace smaller probabilities with this value
 
 
 def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitCompile) -> Any:
@@ -119,15 +124,6 @@ def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitC
     return model
 
 
-def windows(text: shakespeare.Text, first: int, last: int, stride: int, window: int) -> Dataset:
-    """Windows that start every `stride` characters; each window and the character after it end before `last`.
-
-    Each character's target is the next character. At least one window must fit: see `ShakespeareLstmParams.conflicts`.
-    """
-    ids = text.ids.astype(np.int32)
-    return Dataset(ids[:-1], ids[1:], window, np.arange(first, last - window, stride, dtype=np.int32))
-
-
 def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training.Plan:
     """Train on windows that start anywhere, validate on the end of the training part, test on the rest of the text."""
     with context.phase("data"):
@@ -136,7 +132,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training
     kept = end - params.validated_characters
     train = windows(text, 0, kept, 1, params.window)
     tested = windows(text, end, len(text.ids), params.window, params.window)
-    test = replace(tested, starts=_starts(tested)[: params.test_samples])
+    test = first_windows(tested, params.test_samples)
     keras = context.framework.keras
     return model_training.Plan(
         make=lambda jit_compile: character_model(keras, params, jit_compile),
@@ -151,11 +147,6 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training
     )
 
 
-def _starts(samples: Dataset) -> NDArray[np.int32]:
-    assert samples.starts is not None
-    return samples.starts
-
-
 def _judged(
     params: ShakespeareLstmParams,
     text: shakespeare.Text,
@@ -164,50 +155,15 @@ def _judged(
     trainer: Trainer,
     context: BuildContext,
 ) -> model_training.TrainingOutcome:
-    context.report("evaluation", 0, len(test), "samples")
-    nats, right = _read(test, trainer)
-    rows = _starts(test)[:, np.newaxis] + np.arange(params.window)
-    unigram, bigram = baselines(text.ids[: text.train_count], test.inputs[rows], test.targets[rows])
-    untrained = {"unigram_nats_per_character": unigram, "bigram_nats_per_character": bigram}
+    outcome = judge(text, test, trainer, nats_of_probabilities, context.report)
     passage = write_passage(model, context, params.prompt, params.generate, params.temperature, params.generate_seed)
     if context.artifacts is not None:
         (context.artifacts / GENERATED).write_text(passage, encoding="utf-8")
-    training = {
-        "test": {"nats_per_character": float(nats.mean()), "accuracy": float(right.mean())},
-        "baselines": {name: float(values.mean()) for name, values in untrained.items()},
-    }
     details: dict[str, JsonValue] = {
         "generated": passage[:_SHOWN],
-        "test_characters": int(rows.size),
         "rnn_kernel": recurrent.rnn_kernel(context, params.recurrence, "lstm"),
     }
-    return model_training.TrainingOutcome(training, details, evaluation.margins(nats, untrained, _BLOCK))
-
-
-def _read(test: Dataset, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(nats, whether the character was the most likely) of each held-out character, in the order of the text."""
-    nats, right = [], []
-    for inputs, targets in evaluation.batches(test, trainer.batch_size):
-        chances = trainer.predict(inputs, trainer.batch_size)
-        of_targets = np.take_along_axis(chances, targets[..., np.newaxis], axis=-1).reshape(-1)
-        nats.append(-np.log(np.clip(of_targets.astype(np.float64), _LEAST, 1.0)))
-        right.append((chances.argmax(axis=-1) == targets).reshape(-1))
-    return np.concatenate(nats), np.concatenate(right)
-
-
-def baselines(
-    known: NDArray[np.uint8], before: NDArray[np.int32], after: NDArray[np.int32]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(unigram, bigram) nats of each character of `after`, which follows the character of `before`.
-
-    Frequencies come from the text `known`, with 1 added to each count (Laplace) so that no probability is 0.
-    """
-    pairs = known[:-1].astype(np.int64) * ALPHABET + known[1:]
-    together = np.bincount(pairs, minlength=ALPHABET**2).reshape(ALPHABET, ALPHABET) + 1.0
-    alone = np.bincount(known, minlength=ALPHABET) + 1.0
-    bigram = np.log(together / together.sum(axis=1, keepdims=True))[before, after]
-    unigram = np.log(alone / alone.sum())[after]
-    return -unigram.reshape(-1), -bigram.reshape(-1)
+    return replace(outcome, details=outcome.details | details)
 
 
 _LAYERS = 2
@@ -249,9 +205,7 @@ class ShakespeareLstmParams(recurrent.RecurrentParams):
 
     def conflicts(self) -> list[FieldError]:
         errors = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
-        if 0 < self.validated_characters <= self.window:
-            detail = f"{self.validated_characters} characters are too few for a window of {self.window} and its target"
-            errors.append(FieldError("/validation_share", "too-few-characters", detail))
+        errors += too_few_characters(self.validation_share, self.window)
         if (self.test_samples or 0) > (limit := self.most_test_samples):
             errors.append(FieldError("/test_samples", "too-many-samples", f"at most {limit}, each of {self.window}"))
         return errors
@@ -268,7 +222,7 @@ class ShakespeareLstmParams(recurrent.RecurrentParams):
     @property
     def validated_characters(self) -> int:
         """The number of validation characters, taken from the end of the training part."""
-        return evaluation.held_out_count(shakespeare.TRAIN_CHARACTERS, self.validation_share)
+        return validated_characters(self.validation_share)
 
 
 def flops_per_sample(params: ShakespeareLstmParams) -> float:

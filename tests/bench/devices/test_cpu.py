@@ -12,6 +12,7 @@ from dyno.bench.devices.cpu import (
     CgroupLimits,
     cgroup_limits,
     core_to_reserve,
+    data_caches,
     format_cpulist,
     parse_cpulist,
     processor,
@@ -230,6 +231,13 @@ def test_a_cache_shared_by_processors_counts_once(recorded):
     assert (instruction.name, instruction.count) == ("L1i", 4)
     assert (second.name, second.each_bytes, second.count) == ("L2", 1280 << 10, 4)
     assert (third.name, third.each_bytes, third.count) == ("L3", 60 << 20, 2)
+
+
+def test_data_caches_are_those_of_the_cores_together(recorded):
+    """Processors 0 and 2 are hyperthreads of one core, and 4 is on the other socket."""
+    cpu = recorded / "sys/devices/system/cpu"
+    assert data_caches([0, 2], cpu) == {"L1d": 48 << 10, "L2": 1280 << 10, "L3": 60 << 20}
+    assert data_caches([0, 4], cpu) == {"L1d": 96 << 10, "L2": 2560 << 10, "L3": 120 << 20}
 
 
 def test_clocks_and_memory_are_in_hertz_and_bytes(recorded):

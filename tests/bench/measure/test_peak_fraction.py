@@ -115,6 +115,7 @@ def test_the_limit_that_takes_longer_binds(record, flops, moved, binds, fraction
     [roof] = roofs(H100, peak, flops, runs)
     assert (roof.case, roof.binds, roof.intensity) == (None, binds, pytest.approx(flops / moved))
     assert roof.fraction == pytest.approx(fraction)
+    assert roof.ridge == (pytest.approx(989 / 3.35) if flops else None)
     assert (roof.value, roof.unit) == ((989e12, "FLOP/s") if binds == "compute" else (3.35e12, "bytes/s"))
 
 

@@ -18,6 +18,7 @@ from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads.cifar10_cnn import photographs
 from dyno.bench.workloads.imdb_lstm import review_model
 from dyno.bench.workloads.mnist_cnn import DIGITS
+from dyno.bench.workloads.transformer import new_model
 from dyno.bench.workloads.weather_gru import weather_model
 from dyno.settings import Settings
 from tests.quick_xla import QUICK_XLA
@@ -28,18 +29,21 @@ SMALL: dict[str, dict[str, Any]] = {
     "weather_gru": {"window": 60, "units": 8},
     "mnist_cnn": {},
     "cifar10_cnn": {"filters": [4, 4, 6, 6], "dense_units": 16},
+    "transformer": {"preset": "tiny", "context": 16},
 }
 INPUTS: dict[str, NDArray[Any]] = {
     "imdb_lstm": RANDOM.integers(0, 50, (12, 20), np.int32),
     "weather_gru": RANDOM.random((3, 60, 20), np.float32),
     "mnist_cnn": mnist.load(Settings(), "sample").test_images[:40],
     "cifar10_cnn": RANDOM.integers(0, 256, (12, 32, 32, 3), np.uint8),
+    "transformer": RANDOM.integers(0, 256, (3, 16), np.int32),
 }
 MAKE: dict[str, Callable[[Any, Any], Any]] = {
     "imdb_lstm": lambda keras, params: review_model(keras, params, False),
     "weather_gru": lambda keras, params: weather_model(keras, 20, params, False),
     "mnist_cnn": lambda keras, params: DIGITS.model(keras, 1e-3, False),
     "cifar10_cnn": lambda keras, params: photographs(params.filters, params.dense_units).model(keras, 1e-3, False),
+    "transformer": lambda keras, params: new_model(keras, params, False),
 }
 
 

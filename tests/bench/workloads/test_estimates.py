@@ -79,6 +79,9 @@ def test_a_workload_s_estimate_follows_the_longest_sampling(device, name):
         ("cifar10_cnn", {"data": "synthetic"}, 8, (2506e6, 1494e6)),
         ("imdb_lstm", {}, 8, (929e6, 1056e6)),
         ("resnet50", {"batch_size": 16}, 8, (5514e6,)),
+        ("transformer", {}, 1, (2752e6, 1016e6)),
+        ("transformer", {"mode": "prefill"}, 1, (900e6, 625e6)),
+        ("transformer", {"mode": "decode", "batch_size": 32}, 1, (1637e6, 1298e6)),
     ],
 )
 def test_the_memory_that_was_measured_is_within_a_factor_of_two(device, name, params, replicas, by_framework):
@@ -87,7 +90,7 @@ def test_the_memory_that_was_measured_is_within_a_factor_of_two(device, name, pa
 
 
 @pytest.mark.parametrize(
-    "name", ["mnist_cnn", "cifar10_cnn", "imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"]
+    "name", ["mnist_cnn", "cifar10_cnn", "imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50", "transformer"]
 )
 def test_virtual_devices_hold_more_together_and_accelerators_less_each(device, name):
     gpu = device.model_copy(update={"kind": "gpu"})
@@ -157,6 +160,6 @@ def test_data_weights_and_activations_that_fit_in_cache_raise_a_warning(device):
 
 
 @pytest.mark.silent("BATCH_UNEVEN", "BATCH_SMALL", "WIDTH_UNEVEN", "SYNTHETIC_DATA")
-@pytest.mark.parametrize("name", ["mnist_cnn", "cifar10_cnn", "weather_gru", "shakespeare_lstm"])
+@pytest.mark.parametrize("name", ["mnist_cnn", "cifar10_cnn", "weather_gru", "shakespeare_lstm", "transformer"])
 def test_the_references_params_raise_no_warning(name, device):
     assert _told(name, AUTO, device.model_copy(update={"last_cache_bytes": 32 << 20})) == {}

@@ -6,11 +6,11 @@ import pytest
 from dyno.bench.datasets import shakespeare
 from dyno.bench.measure.result_metrics import all_metrics
 from dyno.bench.registry import validate_params, workload
+from dyno.bench.training.text import baselines
 from dyno.bench.workloads.shakespeare_lstm import (
     CharacterReader,
     ShakespeareLstmParams,
     apply_temperature,
-    baselines,
     character_model,
     flops_per_sample,
     plan,

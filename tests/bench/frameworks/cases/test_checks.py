@@ -144,8 +144,8 @@ def test_retracing_before_the_first_sample_is_caught(traced, chain):
 
 
 @pytest.mark.parametrize("mode", ["chain", "dispatch"])
-def test_the_operations_of_products_are_counted_through_any_loop(traced, chain, mode):
-    context = BuildContext(traced, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
+def test_the_operations_of_products_are_counted_through_any_loop(framework, chain, mode):
+    context = BuildContext(framework, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
     params = MatmulParams(n=24, repeats=50, mode=mode)
     work = 2.0 * 24**3 * 50
     built = Chain(params, work, context) if mode == "chain" else Dispatch(params, work, 2, context)
@@ -182,12 +182,19 @@ def test_no_compilation_of_an_inference_is_left_for_its_first_execution(traced, 
     assert [*(traced.traced() or ())][before:] == []
 
 
+def test_the_operations_of_integer_products_are_counted(framework):
+    a, b = (framework.array(np.ones(shape, np.int8), "int8") for shape in ((32, 24), (24, 16)))
+    compiled = framework.compile(framework.integer_matmul, a, b)
+    assert framework.counted_flops(compiled) == 2 * 32 * 24 * 16
+
+
 @pytest.mark.parametrize("steps", [1, 3])
-def test_the_operations_of_training_steps_are_counted(traced, model_of, steps):
+def test_the_operations_of_training_steps_are_counted(framework, model_of, steps):
     """A dense layer 4 -> 3 on a batch of 8: forward pass and gradient of the weights, not of the inputs."""
     data = Data(np.zeros((24, 4), np.float32), np.eye(3, dtype=np.float32)[np.zeros(24, int)])
-    trainer = traced.trainer(model_of(rate=0.1), data, 8, 0, steps)
+    trainer = framework.trainer(model_of(rate=0.1), data, 8, 0, steps)
     trainer.compile()
+    trainer.steps(trainer.steps_per_execution)
     forward = 2 * 4 * 3 * 8 * trainer.steps_per_execution
     assert trainer.counted_flops() == 2 * forward
     assert unit_mismatch(3 * forward, 2 * forward) is None  # as every training counts its first layer, too

@@ -137,3 +137,24 @@ def test_a_stream_kernel_computes_y_with_the_last_scale(framework, kernel, times
     operands = StreamOperands(*(framework.array(values, "float32") for values in (x, z)), *scalars)
     y = framework.stream(kernel, times, operands)(framework.array(np.full_like(x, np.nan), "float32"))
     np.testing.assert_array_equal(framework.numpy(y), STREAM[kernel](x, z, np.float32(1 + (times - 1) * step)))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_step_passes_its_state_on(framework, jit_compile):
+    """The state grows by the input and is multiplied by a weight of 2: ((1 + 3) x 2 + 3) x 2 = 22."""
+    keras = framework.keras
+    given, before = keras.Input(batch_shape=(2, 1)), keras.Input(batch_shape=(2, 3))
+    twice = keras.layers.Dense(3, use_bias=False, kernel_initializer=keras.initializers.Identity(2.0))
+    after = twice(before + given)
+    model = keras.Model([given, before], [keras.ops.sum(after, axis=1), after])
+    model.jit_compile = jit_compile
+    three, one = (framework.array(np.full(shape, value), "float32") for shape, value in (((2, 1), 3.0), ((2, 3), 1.0)))
+    step, state = framework.step(model, [three], [one]), [one]
+    for _ in range(2):
+        old = state
+        (total,), state = step([three], old)
+    assert framework.numpy(state[0]).tolist() == [[22.0] * 3] * 2
+    assert framework.numpy(total).tolist() == [66.0] * 2
+    assert framework.counted_flops(step) == 2 * 2 * 3 * 3
+    if framework.name == "jax":
+        assert old[0].is_deleted(), "its memory is that of the new state"

@@ -195,7 +195,7 @@ def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url, tools, line):
 
 
 @pytest.mark.verify
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.name)
 def test_the_callers_lines_work_as_they_stand(http, url, tools, page, tmp_path):
     """Each page alone, from its top to its end."""

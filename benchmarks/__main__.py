@@ -18,6 +18,8 @@ VERDICT = (
     "neighbours",
     "instrument",
     "bandwidth",
+    "transformer",
+    "roofline",
     "budget",
 )  # an hour on an idle machine, `budget` many hours
 

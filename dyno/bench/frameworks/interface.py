@@ -328,7 +328,7 @@ class Framework(Protocol):
         """Peak device memory in this process; None if the framework doesn't track it."""
 
 
-def compiled_total(framework: Framework, model: Any, count: int) -> Callable[[Any], Any]:
-    """A compiled sum of a Keras model's float32 outputs for `count` inputs. On JAX, its first call compiles nothing."""
-    outputs = framework.array(np.zeros((count, *model.output_shape[1:])), "float32")
+def compiled_total(framework: Framework, *shape: int) -> Callable[[Any], Any]:
+    """A compiled sum of float32 values of this shape. On JAX, its first call compiles nothing."""
+    outputs = framework.array(np.zeros(shape), "float32")
     return framework.compile(lambda values: framework.total(values), outputs)

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -68,3 +69,14 @@ def _without_tensorflow(keras: Any) -> None:
         keras.utils.set_random_seed(0)
     finally:
         del sys.modules["tensorflow"]
+
+
+@contextmanager
+def dtype_policy(keras: Any, name: str) -> Iterator[None]:
+    """Set Keras' dtype policy while layers are made."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

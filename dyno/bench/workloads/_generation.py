@@ -5,8 +5,7 @@ logits, and the keys and values of each block at each position. All chosen token
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,8 @@ from numpy.typing import NDArray
 
 from dyno.bench import contract
 from dyno.bench.datasets import shakespeare
+from dyno.bench.frameworks.interface import compiled_total
+from dyno.bench.frameworks.keras import dtype_policy
 from dyno.bench.measure import correctness, result_checks
 from dyno.bench.measure.warnings import OUTPUT_CODES
 from dyno.bench.training.checkpoints import load_weights
@@ -25,17 +26,6 @@ from dyno.settings import Settings
 
 Array = NDArray[Any]
 _ALWAYS_COMPILED = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
-
-
-@contextmanager
-def dtype_policy(keras: Any, name: str) -> Iterator[None]:
-    """Set Keras' dtype policy while layers are made."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 class _Generation:
@@ -65,9 +55,7 @@ class _Generation:
         return None
 
     def _compile_total(self) -> None:
-        empty = np.zeros((self._params.batch_size, 1, self._params.sizes.vocabulary), np.float32)
-        total, logits = self._framework.total, self._framework.array(empty, "float32")
-        self._total = self._framework.compile(lambda values: total(values), logits)
+        self._total = compiled_total(self._framework, self._params.batch_size, 1, self._params.sizes.vocabulary)
 
     def _verification(self, tokens: Array) -> contract.Verification:
         """Compare the outputs of the last timed execution. `tokens`: the tokens that it had seen, (batch, context)."""

@@ -132,7 +132,7 @@ def _kept(model: Any, context: BuildContext) -> ConvertedModel:
 
     def timed(batch: Float32) -> Callable[[int], None]:
         forward, on_device = outputs_of(batch)
-        total = compiled_total(framework, model, len(batch))
+        total = compiled_total(framework, len(batch), *model.output_shape[1:])
 
         def execute(count: int) -> None:
             outputs = None

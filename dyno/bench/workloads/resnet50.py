@@ -19,6 +19,7 @@ from pydantic import Field
 
 from dyno.bench import contract, estimates, references
 from dyno.bench.frameworks.interface import Dataset, JitCompile, compiled_total
+from dyno.bench.frameworks.keras import dtype_policy
 from dyno.bench.measure.result_checks import constant_data, output_nonfinite, result_incorrect
 from dyno.bench.measure.warnings import OUTPUT_CODES, warning
 from dyno.bench.training.checkpoints import load_weights
@@ -101,9 +102,7 @@ def resnet50_model(
     version: Version = "v1",
 ) -> Any:
     """A model with new weights, compiled for training on uint8 images and class numbers. The softmax is float32."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(keras, policy):
         body = (
             _version_1_5(keras, image_size, classes)
             if version == "v1.5"
@@ -118,8 +117,6 @@ def resnet50_model(
         logits = body(keras.layers.Rescaling(1 / 127.5, offset=-1)(images))
         model = keras.Model(images, keras.layers.Activation("softmax", dtype="float32")(logits))
         model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy", jit_compile=jit_compile)
-    finally:
-        keras.config.set_dtype_policy(before)
     return model
 
 
@@ -147,7 +144,7 @@ class Inference:
 
     def compile(self) -> None:
         self._forward = self._framework.forward(self._model, self._batch)
-        self._total = compiled_total(self._framework, self._model, len(self._batch))
+        self._total = compiled_total(self._framework, len(self._batch), *self._model.output_shape[1:])
 
     def execute(self, count: int) -> None:
         for _ in range(count):

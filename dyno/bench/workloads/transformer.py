@@ -24,12 +24,13 @@ from typing import Any
 from dyno.bench import contract
 from dyno.bench.datasets import shakespeare
 from dyno.bench.frameworks.interface import JitCompile
+from dyno.bench.frameworks.keras import dtype_policy
 from dyno.bench.training import workload
 from dyno.bench.training.model_training import ModelTraining, Plan
 from dyno.bench.training.text import first_windows, judge, nats_of_logits, windows
 from dyno.bench.workloads import _decoder as decoder
 from dyno.bench.workloads import _transformer_params as costs
-from dyno.bench.workloads._generation import Decode, Prefill, dtype_policy
+from dyno.bench.workloads._generation import Decode, Prefill
 from dyno.bench.workloads._transformer_params import TransformerParams
 from dyno.settings import Settings
 

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from dyno.models.api_key import Scope
+from dyno.models.result import Roof
 from dyno.store.redis import Keys
 from service.app import create_app
 from tests.service.keys.conftest import make_key, problem
@@ -132,3 +133,12 @@ def test_the_key_of_the_guide_to_grafana_reads_results_of_other_keys(caller, fin
     finished()
     asked = {"workload": "matmul", "metric": "throughput"}
     assert caller(Scope(said[1])).http.get("/v1/results", params=asked).json() != []
+
+
+def test_the_page_of_a_device_shows_each_caller_its_own_results(finished, caller, http, offered):
+    """An unmeasured roof is listed in the page's table, with a link to its job."""
+    job = finished(roofs=[Roof(reason="not measured")])
+    page = f"/fleet/{offered.full_id}"
+    assert job in http.get(page).text
+    assert job not in caller(Scope.SUBMIT).http.get(page).text
+    assert job in caller(Scope.ADMIN).http.get(page).text

@@ -1,6 +1,7 @@
 """The decoder against float64 NumPy, its formulas against the framework's counts, and planted faults that are found."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from dyno.bench.measure.warnings import OUTPUT_CODES
 from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads import _decoder as decoder
-from dyno.bench.workloads import _transformer_params
+from dyno.bench.workloads import _transformer_params, transformer
 from dyno.errors import InvalidSpec
 from tests.running import started
 
@@ -244,6 +245,17 @@ def test_a_wrong_cache_of_a_prompt_is_found(context):
 def test_the_shortest_context_is_two_tokens(context):
     built = started(TRANSFORMER.build(params(mode="decode", context=2), context()))
     assert built.verify().warnings == []
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_weights_of_a_training_at_a_shorter_context_generate(context, tensorflow, tmp_path, precision):
+    trained = transformer.new_model(tensorflow.keras, params(context=12), jit_compile=False)
+    trained.save_weights(tmp_path / "model.weights.h5")
+    ready = replace(context(), weights=tmp_path / "model.weights.h5")
+    built = started(TRANSFORMER.build(params(mode="decode", context=24, precision=precision), ready))
+    assert built.verify().warnings == []
+    embeddings = np.asarray(built._decoder.embedding.embeddings, np.float32)
+    np.testing.assert_allclose(embeddings, trained.get_weights()[0], rtol=0 if precision == "float32" else 2**-8)
 
 
 def test_float16_is_refused_on_a_cpu_only(device):

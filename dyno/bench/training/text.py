@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,18 +34,33 @@ def too_few_characters(share: float, window: int) -> list[FieldError]:
 Nats = Callable[[NDArray[np.float32], NDArray[Any]], NDArray[np.float64]]  # (outputs, targets) to nats per target
 
 
-def windows(text: shakespeare.Text, first: int, last: int, stride: int, window: int) -> Dataset:
+class Parts(NamedTuple):
+    """Windows of one length. Training windows start at every character, the others one after the other."""
+
+    train: Dataset
+    validation: Dataset | None  # the end of the text's training part; None without a validation share
+    test: Dataset  # the rest of the text
+
+
+def parts(text: shakespeare.Text, validation_share: float, window: int, tested: int | None) -> Parts:
+    """`tested`: the maximum number of test windows; None for all. See `too_few_characters`."""
+    end = text.train_count
+    kept = end - validated_characters(validation_share)
+    test = _windows(text, end, len(text.ids), window, window)
+    return Parts(
+        train=_windows(text, 0, kept, 1, window),
+        validation=_windows(text, kept, end, window, window) if kept < end else None,
+        test=replace(test, starts=_starts(test)[:tested]),
+    )
+
+
+def _windows(text: shakespeare.Text, first: int, last: int, stride: int, window: int) -> Dataset:
     """Windows that start every `stride` characters; each window and the character after it end before `last`.
 
     Each character's target is the next character. At least one window must fit.
     """
     ids = text.ids.astype(np.int32)
     return Dataset(ids[:-1], ids[1:], window, np.arange(first, last - window, stride, dtype=np.int32))
-
-
-def first_windows(samples: Dataset, most: int | None) -> Dataset:
-    """The first `most` windows; None for all."""
-    return replace(samples, starts=_starts(samples)[:most])
 
 
 def _starts(samples: Dataset) -> NDArray[np.int32]:

@@ -76,11 +76,6 @@ class TransformerParams(workload.TrainingParams):
     def epoch_steps(self) -> int:
         return self.steps_per_epoch
 
-    @property
-    def validated_characters(self) -> int:
-        """The number of validation characters, taken from the end of the training part."""
-        return text.validated_characters(self.validation_share)
-
     def conflicts(self) -> list[FieldError]:
         errors, sizes = [], self.sizes
         if sizes.heads % sizes.kv_heads:
@@ -137,7 +132,9 @@ def traffic_bytes(params: TransformerParams) -> float:
 
 
 def sample_counts(params: TransformerParams) -> cost.SampleCounts:
-    return cost.counts_of_steps(params, params.steps_per_epoch, params.validated_characters // params.context, TESTED)
+    return cost.counts_of_steps(
+        params, params.steps_per_epoch, text.validated_characters(params.validation_share) // params.context, TESTED
+    )
 
 
 TESTED = 64  # held-out windows at most

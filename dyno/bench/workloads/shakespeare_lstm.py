@@ -35,12 +35,11 @@ from dyno.bench.frameworks.interface import Dataset, JitCompile, Trainer
 from dyno.bench.training import cost, model_training, recurrent, workload
 from dyno.bench.training.text import (
     ALPHABET,
-    first_windows,
     judge,
     nats_of_probabilities,
+    parts,
     too_few_characters,
     validated_characters,
-    windows,
 )
 from dyno.errors import FieldError
 from dyno.models.device import Device
@@ -125,19 +124,14 @@ def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitC
 
 
 def plan(params: ShakespeareLstmParams, context: BuildContext) -> model_training.Plan:
-    """Train on windows that start anywhere, validate on the end of the training part, test on the rest of the text."""
     with context.phase("data"):
         text = shakespeare.load(Settings(data_dir=context.data_dir), params.data)
-    end = text.train_count
-    kept = end - params.validated_characters
-    train = windows(text, 0, kept, 1, params.window)
-    tested = windows(text, end, len(text.ids), params.window, params.window)
-    test = first_windows(tested, params.test_samples)
+    train, validation, test = parts(text, params.validation_share, params.window, params.test_samples)
     keras = context.framework.keras
     return model_training.Plan(
         make=lambda jit_compile: character_model(keras, params, jit_compile),
         train=train,
-        validation=windows(text, kept, end, params.window, params.window) if kept < end else None,
+        validation=validation,
         data=text.origin,
         params={"data": text.origin.kind, "test_samples": len(test)},
         judge=lambda model, trainer: _judged(params, text, test, model, trainer, context),
@@ -219,11 +213,6 @@ class ShakespeareLstmParams(recurrent.RecurrentParams):
     def epoch_steps(self) -> int:
         return self.steps_per_epoch
 
-    @property
-    def validated_characters(self) -> int:
-        """The number of validation characters, taken from the end of the training part."""
-        return validated_characters(self.validation_share)
-
 
 def flops_per_sample(params: ShakespeareLstmParams) -> float:
     """2.6 GFLOP at the defaults."""
@@ -243,7 +232,7 @@ def _cost(params: ShakespeareLstmParams) -> recurrent.RecurrentCost:
     """Memory of the text and of one step's states."""
     weights = _layer_weights(params)
     tested = params.test_samples or (shakespeare.CHARACTERS - shakespeare.TRAIN_CHARACTERS) // params.window
-    validated = params.validated_characters // params.window
+    validated = validated_characters(params.validation_share) // params.window
     return recurrent.RecurrentCost(
         counts=cost.counts_of_steps(params, params.steps_per_epoch, validated, tested),
         flops_per_sample=flops_per_sample(params),

@@ -27,7 +27,7 @@ from dyno.bench.frameworks.interface import JitCompile
 from dyno.bench.frameworks.keras import dtype_policy
 from dyno.bench.training import workload
 from dyno.bench.training.model_training import ModelTraining, Plan
-from dyno.bench.training.text import first_windows, judge, nats_of_logits, windows
+from dyno.bench.training.text import judge, nats_of_logits, parts
 from dyno.bench.workloads import _decoder as decoder
 from dyno.bench.workloads import _transformer_params as costs
 from dyno.bench.workloads._generation import Decode, Prefill
@@ -51,22 +51,19 @@ def new_model(keras: Any, params: TransformerParams, jit_compile: JitCompile) ->
 
 
 def plan(params: TransformerParams, context: contract.BuildContext) -> Plan:
-    """Train on windows that start anywhere, validate on the end of the training part, test on the rest of the text."""
     with context.phase("data"):
         text = shakespeare.load(Settings(data_dir=context.data_dir), params.data)
-    end, window = text.train_count, params.context
-    kept = end - params.validated_characters
-    test = first_windows(windows(text, end, len(text.ids), window, window), costs.TESTED)
+    train, validation, test = parts(text, params.validation_share, params.context, costs.TESTED)
     keras = context.framework.keras
     return Plan(
         make=lambda jit_compile: new_model(keras, params, jit_compile),
-        train=windows(text, 0, kept, 1, window),
-        validation=windows(text, kept, end, window, window) if kept < end else None,
+        train=train,
+        validation=validation,
         data=text.origin,
         params={"data": text.origin.kind},
         judge=lambda model, trainer: judge(text, test, trainer, nats_of_logits, context.report),
         steps_per_epoch=params.steps_per_epoch,
-        amounts={"token": 1 / window},
+        amounts={"token": 1 / params.context},
         flops_per_sample=costs.flops_per_sample(params),
     )
 

@@ -21,7 +21,7 @@ TOKENS = np.random.default_rng(0).integers(0, 256, (2, 12)).astype(np.int32)
 
 
 def params(**fields):
-    return validate_params(TRANSFORMER, {"preset": "tiny", **fields})
+    return validate_params(TRANSFORMER, {"preset": "tiny", "layers": 2, **fields})
 
 
 def softmax(x):
@@ -301,7 +301,7 @@ def test_defaults_depend_on_the_mode():
     assert (params().context, params().batch_size) == (64, 4)
     assert (params(mode="decode").context, params(mode="decode").batch_size) == (512, 1)
     assert params(mode="prefill", context=9).context == 9
-    assert params(width=64).sizes == decoder.DecoderSizes(4, 64, 4, 2, 32, 384, 256)
+    assert params(width=64).sizes == decoder.DecoderSizes(2, 64, 4, 2, 32, 384, 256)
 
 
 @pytest.mark.verify

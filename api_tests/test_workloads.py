@@ -13,7 +13,7 @@ MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.2}
 SMOKE = {name: workload.smoke for name, workload in registry().items()}
 pytestmark = pytest.mark.timeout(600)  # a test may wait for the jobs of earlier ones
 REPLICATED, REPLICAS = "mnist_cnn", 8
-TESTS = [(workload, framework, 1) for workload in SMOKE for framework in FRAMEWORKS]
+TESTS = [(workload, framework, smoke.replicas) for workload, smoke in SMOKE.items() for framework in FRAMEWORKS]
 TESTS += [(REPLICATED, framework, REPLICAS) for framework in FRAMEWORKS if framework != "torch"]  # no replicas on it
 
 
@@ -49,7 +49,7 @@ def submitted(request, api, described):
 
 def asked(workload, framework, replicas):
     params = {**SMOKE[workload].params, **(SMOKE[workload].on_jax if framework == "jax" else {})}
-    if replicas > 1:  # numbers of training and test samples that aren't multiples of the replicas
+    if replicas == REPLICAS:  # numbers of training and test samples that aren't multiples of the replicas
         params |= {"train_samples": 260, "test_samples": 125}
     spec = {"workload": workload, "params": params, "measure": MEASURE}
     return spec | {"framework": framework, "replicas": replicas}

@@ -100,7 +100,12 @@ def sample_rows(run: RunSamples) -> Iterator[Row]:
 def sweep_headings(sweep: sweep_model.Sweep) -> list[str]:
     axes = [axis.removeprefix(sweep_model.PARAM) for axis in sweep.axes]
     figures = [str(sweep.metric), "95 % interval", "next result"]
-    return axes + figures + ["times as good"] * (sweep.base is not None) + ["verdict", "job"]
+    figures += ["times as good"] * (sweep.base is not None) + ["scaling efficiency"] * _scales(sweep)
+    return axes + figures + ["verdict", "job"]
+
+
+def _scales(sweep: sweep_model.Sweep) -> bool:
+    return any(point.scaling is not None for point in sweep.points)
 
 
 def sweep_cells(sweep: sweep_model.Sweep) -> list[list[str]]:
@@ -132,6 +137,8 @@ def _sweep_cells(sweep: sweep_model.Sweep, point: sweep_model.SweepPoint) -> Ite
     yield _bounds(metric.repeat.low, metric.repeat.high, metric.unit) if metric and metric.repeat else "–"
     if sweep.base is not None:
         yield "1, the base" if sweep.is_base(point) else _ratio(point)
+    if _scales(sweep):
+        yield f"{point.scaling.efficiency:.1%}, {point.scaling.kind}" if point.scaling else "–"
     yield _point_state(point)
     yield point.job if len(point.jobs) == 1 else f"{point.job} and {len(point.jobs) - 1} more"
 

@@ -314,6 +314,7 @@ class Smoke:
 
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     on_jax: Mapping[str, JsonValue] = field(default_factory=dict)  # params that differ on JAX
+    replicas: int = 1
     details: frozenset[str] = frozenset()  # required keys
     artifacts: frozenset[str] = frozenset()  # required names
     warnings: frozenset[str] = frozenset()  # required codes
@@ -338,6 +339,7 @@ class Workload:
     frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
     datasets: tuple[str, ...] = ()  # modules of dyno.bench.datasets for training or evaluation
     replicable: bool = False  # whether it can run on several devices that share a batch evenly
+    least_replicas: int = 1
     executions: Callable[[Any], str] = lambda params: "execution"  # describes an execution, if the run's details don't
     refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # unsupported params on a device
     metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # if the metrics depend on the params

@@ -25,6 +25,9 @@ def check_replicas(
     workload: Workload, params: Params, replicas: int, framework: FrameworkName = "tensorflow"
 ) -> list[errors.FieldError]:
     """Errors in `replicas` (/replicas), or in a `batch_size` that `replicas` doesn't divide (/params/batch_size)."""
+    if replicas < workload.least_replicas:
+        detail = f"{workload.name} needs at least {workload.least_replicas} replicas"
+        return [errors.FieldError("/replicas", "too-few-replicas", detail)]
     if replicas == 1:
         return []
     if not (workload.replicable and params.replicable):

@@ -156,6 +156,18 @@ class PointMetric(Stored):
     reason: str | None = Field(None, description="Why `value` or its bounds are null")
 
 
+class Scaling(Stored):
+    """Scaling efficiency: the ratio of two points divided by the ratio of their numbers of replicas; ideally 1.
+
+    `strong`: both batches have the same total size. `weak`: both have the same size per replica.
+    """
+
+    kind: Literal["strong", "weak"]
+    efficiency: float
+    low: float | None = Field(description="Bounds of the 95 % interval; null if the ratio has none")
+    high: float | None
+
+
 class SweepPoint(Stored):
     """One point and its jobs. `metrics`, `verdict` and `warnings` are null until a job has succeeded."""
 
@@ -179,6 +191,9 @@ class SweepPoint(Stored):
     )
     same_work: bool | None = Field(
         None, description="Whether this point and its base do the same work; see `same_work` of a comparison"
+    )
+    scaling: Scaling | None = Field(
+        None, description="How well the work scales from the replicas of `base`; null if they differ in more"
     )
 
     @property

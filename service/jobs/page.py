@@ -176,7 +176,8 @@ def _form_of(spec: Spec, state: State) -> str | None:
     if isinstance(spec, InterleavedSpec) or spec.workload not in state.workloads:
         return None
     params = {f"params.{name}": as_text(value) for name, value in unusual_params(state.workloads, spec).items()}
-    fields = {"device": selector_text(spec.device), "framework": spec.framework, **params}
+    replicas = {"replicas": str(spec.replicas)} if spec.replicas > 1 else {}
+    fields = {"device": selector_text(spec.device), "framework": spec.framework, **replicas, **params}
     return f"/workloads/{spec.workload}?{urlencode(fields)}"
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import anyio.to_thread
 from pydantic import JsonValue
@@ -270,7 +270,23 @@ def _compared(base: Measured, other: Measured, metric: str, workload: Workload |
     ratio = compare_results.ratio(*pairs[-1], _HOW, ratios.ratio_of_means) if one else _ratio_over_rounds(pairs)
     if any(result.verdict is Verdict.UNTRUSTED for result in (*base.done, *other.done)):
         ratio = compare_results.without_verdict(ratio, "a result is untrusted, so the ratio is wrong")
-    return {"ratio": ratio, "same_work": same_work}
+    return {"ratio": ratio, "same_work": same_work, "scaling": _scaling(base, other, ratio)}
+
+
+def _scaling(base: Measured, other: Measured, ratio: Ratio) -> sweep_model.Scaling | None:
+    """None unless the specs differ in their replicas alone, or in these and the size of their batches."""
+    if base.spec is None or other.spec is None or ratio.value is None:
+        return None
+    works = [(spec.workload, spec.framework, {**spec.params, "batch_size": None}) for spec in (base.spec, other.spec)]
+    first, second = (spec.params.get("batch_size") for spec in (base.spec, other.spec))
+    growth = other.spec.replicas / base.spec.replicas
+    if works[0] != works[1] or growth == 1 or not isinstance(first, int) or not isinstance(second, int):
+        return None
+    kinds: dict[float, Literal["strong", "weak"]] = {first: "strong", first * growth: "weak"}
+    if (kind := kinds.get(second)) is None:
+        return None
+    low, high = (bound and bound / growth for bound in (ratio.low, ratio.high))
+    return sweep_model.Scaling(kind=kind, efficiency=ratio.value / growth, low=low, high=high)
 
 
 def comparability(
@@ -341,6 +357,7 @@ def _row(sweep: sweep_model.Sweep, point: sweep_model.SweepPoint) -> Row:
         row["same_work"] = point.same_work
         given = (ratio.value, ratio.low, ratio.high, str(ratio.verdict)) if ratio else (None,) * len(_OF_RATIO)
         row |= dict(zip(_OF_RATIO, given, strict=True))
+        row["scaling_efficiency"] = point.scaling.efficiency if point.scaling else None
     return row | {"warnings": " ".join(point.warnings or ())}
 
 

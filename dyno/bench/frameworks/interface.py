@@ -6,7 +6,7 @@ One module per framework implements the interface, and imports its framework ins
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,6 +198,31 @@ class StreamOperands(NamedTuple):
     z: Any
     scale: Any
     step: Any
+
+
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_receive", "all_to_all"]
+
+
+class CompiledCollective(Protocol):
+    """A compiled collective operation over all units, each of which holds one row."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all rows and all last outputs, as the framework holds them."""
+
+    def execute(self, count: int) -> None:
+        """Execute `count` times and read a value of every unit's output back."""
+
+    def outputs(self) -> NDArray[np.float32]:
+        """The last outputs, one row for each unit."""
+
+
+@runtime_checkable
+class HasCollectives(Protocol):
+    """A framework with collective operations over the units that `Framework.start` started."""
+
+    def collective(self, name: Collective, rows: NDArray[np.float32]) -> CompiledCollective:
+        """Unit r gets rows[r]. No compilation is left for the first execution."""
 
 
 class Framework(Protocol):

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from dyno.bench.frameworks.interface import (
     STREAM,
+    Collective,
+    CompiledCollective,
     Dataset,
     FedStep,
     Step,
@@ -20,6 +22,7 @@ from dyno.bench.frameworks.interface import (
     Trainer,
     split_state,
 )
+from dyno.bench.frameworks.jax_collectives import JaxCollective
 from dyno.bench.frameworks.jax_trainer import JaxFedStep, JaxTrainer, counted_flops, values_of
 from dyno.bench.frameworks.keras import KerasFramework, load_keras
 from dyno.bench.frameworks.plain_step import PlainStep, mean_of
@@ -178,6 +181,9 @@ class Jax(KerasFramework):
             return y
 
         return (lambda y: compiled(y, *operands)) if in_loop else calls
+
+    def collective(self, name: Collective, rows: NDArray[np.float32]) -> CompiledCollective:
+        return JaxCollective(self._jax, self._devices, name, rows)
 
     def trainer(
         self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1

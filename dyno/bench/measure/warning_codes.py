@@ -186,9 +186,9 @@ _ROWS = (
         "A",
         "The device is emulated on a CPU.",
         more='Such a "TPU" or "GPU" shows that a job can run on such a device, but not how fast.',
-        found="The worker was started with `--emulate`.",
-        do="""Use such a worker only to try jobs out. Its figures say nothing about a real device, and comparisons with
-        its results are untrusted.""",
+        found="The worker was started with `--emulate`, or `collectives` ran over virtual devices of a CPU.",
+        do="""Use such jobs only to try out a spec. Their figures say nothing about a real device, and comparisons with
+        their results are untrusted.""",
     ),
     WarningCode(
         "PRECISION_MISMATCH",

@@ -96,13 +96,14 @@ class MemoryBandwidthParams(contract.Params):
         """(name, kernel, bytes of an array) of each case."""
         sizes, several = self.arrays(device), self.sizes is not None
         return [
-            (f"{kernel}_{_label(size)}" if several else kernel, kernel, size)
+            (f"{kernel}_{size_label(size)}" if several else kernel, kernel, size)
             for kernel in self.kernels
             for size in sizes
         ]
 
 
-def _label(size_bytes: int) -> str:
+def size_label(size_bytes: int) -> str:
+    """In the largest unit that gives a whole number: "64MiB", "1000B"."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size_bytes % unit == 0:
             return f"{size_bytes // unit}{name}"

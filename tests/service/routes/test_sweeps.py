@@ -1,14 +1,9 @@
-"""Sweeps: all jobs or none, faults of every point, results as they come, tables, plots, and the cancel of all jobs."""
-
-import csv
-import io
-from xml.etree import ElementTree
+"""Sweeps: all jobs or none, faults of every point, results as they come, and the cancel of all jobs."""
 
 import pytest
 
 from dyno import tables
 from dyno.bench.measure.warnings import warning
-from dyno.models.job import Failure, FailureClass
 from dyno.models.result import BasedOn, DataOrigin, Epoch, Repeat, Training, Trial, Verdict
 from dyno.models.sweep import Stop, Sweep, presets
 from dyno.store.leases import Leases
@@ -17,31 +12,13 @@ from dyno.store.sweeps import Sweeps
 from service.app import create_app
 from service.sweeps import results as sweep_results
 from tests.comparisons import a_metric, times
-from tests.pages import text_of
-from tests.service.workers import claim_of, publish, succeed, take
+from tests.service.routes.conftest import SIZES, SPEC
+from tests.service.workers import claim_of, publish
 from tests.waiting import eventually
 
-SPEC = {"workload": "matmul", "params": {"repeats": 10}, "device": "cpu", "expires_in_s": 3600}
 TRAINING = {"workload": "mnist_cnn", "params": {"train_samples": 300}, "device": "cpu", "expires_in_s": 3600}
-SIZES = {"params.n": [64, 128, 256]}
 TWO = {"params.n": [64, 128], "params.mode": ["chain", "dispatch"]}
 DEVICES = {"device": ["cpu", "cpu:0-1"]}
-
-
-@pytest.fixture
-def post(http, offered):
-    """Submit a sweep. Jobs still queued at the end are canceled, so that no other test claims them."""
-    made = []
-
-    def one(headers=None, **body):
-        answer = http.post("/v1/sweeps", json=body, headers=headers)
-        if answer.is_success:
-            made.append(answer.json()["urls"]["cancel"])
-        return answer
-
-    yield one
-    for url in made:
-        http.post(url)
 
 
 @pytest.fixture
@@ -58,40 +35,6 @@ def fleet_of_all(client, settings, device):
     yield found
     for record in records:
         client.delete(Keys(settings.namespace).worker(record.id))
-
-
-@pytest.fixture
-def begun(post):
-    def one(**body):
-        answer = post(**{"spec": SPEC, "grid": SIZES} | body)
-        assert answer.status_code == 202, answer.text
-        return answer.json()
-
-    return one
-
-
-@pytest.fixture
-def work(offered, settings):
-    """Claim up to `most` jobs, and finish each: with rates of `faster` times its n or batch size, or, for `failing`
-    ones, without.
-    """
-    with sync_client(settings) as client:
-        leases = Leases(client, settings)
-
-        def all_of_it(most=100, failing=(), reason="nonfinite_loss", faster=1.0, metrics=None, **result):
-            claims = []
-            while len(claims) < most and (claim := take(leases, offered)):
-                claims.append(claim)
-                n = claim.spec.params.get("n") or claim.spec.params["batch_size"]
-                if n in failing:
-                    failure = Failure(failure_class=FailureClass.BENCHMARK, reason=reason, message="no")
-                    leases.finish(claim, "fail", status_reason=reason, failure=failure)
-                    continue
-                rates = [n * faster * share for share in (0.99, 1.0, 1.01)]
-                succeed(leases, claim, metrics(claim) if metrics else [a_metric(by_run=rates)], **result)
-            return claims
-
-        yield all_of_it
 
 
 def test_a_grid_becomes_a_job_for_each_combination(http, begun):
@@ -512,129 +455,6 @@ def test_an_accuracy_that_a_trial_did_not_reach_is_said(http, begun, work):
     assert (metric["value"], metric["reason"]) == (None, reason)
     assert point["ratio"]["reason"] == f"there is no figure to compare: {reason}"
     assert http.get(found["urls"]["table"], params={"format": "md"}).text.count(reason) == 3
-
-
-@pytest.fixture
-def followed(dyno):
-    """The exit code and the outputs of `dyno sweep ID`."""
-
-    def one(sweep):
-        told = dyno("sweep", sweep["id"])
-        return told.exit_code, told.stdout, told.stderr
-
-    return one
-
-
-@pytest.mark.parametrize(("rounds", "what"), [(1, "runs of each"), (3, "rounds")])
-def test_an_inconclusive_ratio_says_what_would_decide(http, begun, work, rounds, what, followed):
-    values = iter([80.0, 120.0, 95.0, 105.0, 100.0, 90.0])
-
-    def measured(_):
-        value = next(values)
-        return [a_metric(by_run=[0.6 * value, value, 1.4 * value])]
-
-    found = begun(base={"params.n": 64}, grid={"params.n": [64, 128]}, rounds=rounds)
-    work(metrics=measured)
-    ratio = http.get(found["urls"]["self"]).json()["points"][1]["ratio"]
-    assert ratio["verdict"] == "INCONCLUSIVE"
-    assert f"n 128: about {ratio['more_runs']} more {what} would decide" in followed(found)[1]
-
-
-def test_several_ratios_have_a_note_on_multiple_comparisons(http, begun, work, followed):
-    found = begun(base={"params.n": 64}, grid={"params.n": [64, 128, 256]})
-    assert http.get(found["urls"]["self"]).json()["notes"] == []
-    work()
-    [note] = http.get(found["urls"]["self"]).json()["notes"]
-    several = "The intervals of these 2 ratios aren't corrected for multiple comparisons"
-    assert note == f"{several}: at 95 %, one of 20 misses on average."
-    assert note in followed(found)[1]
-    assert note in text_of(http.get(f"/sweeps/{found['id']}"))
-
-
-def test_results_of_some_rounds_alone_are_told_apart_from_none(http, begun, work, followed):
-    partial, canceled = begun(rounds=2), begun(rounds=2)
-    work(3, failing=(256,))
-    work(3, failing=(128, 256))
-    code, table, errors = followed(partial)
-    lacks = "1 of 3 points have no result, and 1 of 3 points have no result in some rounds"
-    assert (code, f"{partial['id']}: {lacks}" in errors) == (1, True), errors
-    assert "indicative, a round: nonfinite_loss" in table
-    work(3)
-    http.post(canceled["urls"]["cancel"])
-    code, table, errors = followed(canceled)
-    assert (code, "3 of 3 points have no result in some rounds" in errors) == (1, True), errors
-    assert table.count("indicative, a round: canceled") == 3
-
-
-def test_the_table_has_a_row_for_each_point(http, begun, work):
-    found = begun(base={"params.n": 64})
-    work(failing=(256,))
-    table = found["urls"]["table"]
-    rows = http.get(table).json()
-    assert [(row["params.n"], row["status"], row["ratio_verdict"]) for row in rows] == [
-        (64, "succeeded", None),
-        (128, "succeeded", "FASTER"),
-        (256, "failed", None),
-    ]
-    assert [row["value"] for row in rows] == [pytest.approx(64), pytest.approx(128), None]
-    text = http.get(table, params={"format": "csv"})
-    assert text.headers["content-type"].startswith("text/csv")
-    lines = list(csv.DictReader(io.StringIO(text.text)))
-    assert [line["params.n"] for line in lines] == ["64", "128", "256"]
-    assert float(lines[1]["ratio"]) == pytest.approx(2)
-    assert lines[2]["value"] == ""
-    markdown = http.get(table, params={"format": "md"}).text.splitlines()
-    assert markdown[0] == "| n | throughput | 95 % interval | next result | times as good | verdict | job |"
-    assert len(markdown) == 5
-    assert "| 128 | 128 FLOP/s |" in markdown[3]
-    assert "FASTER" in markdown[3]
-    other = http.get(table, params={"metric": "execution_time"}).json()
-    assert [row["value"] for row in other] == [None, None, None]
-
-
-def test_a_metric_that_the_sweep_cannot_have_is_refused(http, begun, work):
-    found = begun()
-    work(1)
-    for url in (found["urls"][name] for name in ("self", "table", "plot")):
-        answer = http.get(url, params={"metric": "speed"})
-        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
-        [fault] = answer.json()["errors"]
-        assert (fault["pointer"], fault["code"]) == ("/query/metric", "unknown-metric")
-        assert fault["detail"].endswith("choose one of: throughput, execution_time")
-        assert http.get(url, params={"metric": "cold_throughput"}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("grid", "base", "kind", "words"),
-    [
-        (SIZES, None, None, {"n", "64", "128", "256"}),
-        (TWO, None, "curve", {"mode chain", "mode dispatch"}),
-        (TWO, None, "heatmap", {"n", "mode", "chain", "dispatch"}),
-        ({"params.n": [64, 128], "params.repeats": [10, 20]}, None, None, {"n", "repeats"}),
-        ({"params.n": [64, 128]}, {"params.n": 64}, "bars", {"n 64", "n 128"}),
-        ({"params.mode": ["chain", "dispatch"], "params.n": [64]}, None, None, {"mode chain", "mode dispatch"}),
-    ],
-)
-def test_a_plot_names_its_axes_and_its_figures(http, begun, work, grid, base, kind, words):
-    found = begun(grid=grid, base=base)
-    url, asked = found["urls"]["plot"], {"kind": kind} if kind else {}
-    empty = http.get(url, params=asked)
-    assert empty.status_code == 200, empty.text
-    work()
-    image = http.get(url, params=asked)
-    assert image.headers["content-type"] == "image/svg+xml"
-    assert "sandbox" in image.headers["content-security-policy"]
-    texts = {"".join(each.itertext()).strip() for each in ElementTree.fromstring(image.text).iter()}
-    assert words <= texts
-    png = http.get(url, params={**asked, "format": "png"})
-    assert png.content.startswith(b"\x89PNG")
-
-
-def test_a_plot_that_the_axes_do_not_allow_is_refused(http, begun):
-    found = begun(grid={"params.mode": ["chain", "dispatch"]})
-    for kind in ("heatmap", "curve"):
-        answer = http.get(found["urls"]["plot"], params={"kind": kind})
-        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/query/kind")
 
 
 def test_a_sweep_is_canceled_as_a_whole(http, begun, work):

@@ -39,7 +39,8 @@ def test_a_workload_lists_its_frameworks_and_datasets(entries, name):
     assert entry["frameworks"]
     assert set(entry["frameworks"]) <= set(get_args(FrameworkName))
     assert entry["trains"] == ("epochs" in entry["params"]["properties"])
-    assert entry["trains"] or not entry["replicable"] or "batch_size" in entry["params"]["properties"]
+    shares_a_batch = entry["replicable"] and registry()[name].least_replicas == 1
+    assert entry["trains"] or not shares_a_batch or "batch_size" in entry["params"]["properties"]
     for dataset in entry["datasets"]:
         assert callable(importlib.import_module(f"dyno.bench.datasets.{dataset}").load)
     assert bool(entry["datasets"]) == ("data" in entry["params"]["properties"])

@@ -63,6 +63,7 @@ def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
     return matrix
 
 
+SEARCHED_PART = 8  # operands and product of a searched shape take at most this part of the device's memory
 ITEM_BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
@@ -82,6 +83,11 @@ class MatmulParams(contract.Params):
     sizes: Annotated[list[Size | Sides], Field(min_length=1, max_length=32)] | None = Field(
         None, description="Several products instead of n, m and k: each is n or [m, k, n] and is measured in turn"
     )
+    search_s: Annotated[float, Field(gt=0, le=3600)] | None = Field(
+        None,
+        description="Seconds in which the first run searches for the fastest shape, which all runs then measure; "
+        "null: no search",
+    )
     dtype: Literal["float32", "tf32", "bfloat16", "float16", "int8"] = Field(
         "float32", description="tf32: on GPUs that support it; int8: summed in int32"
     )
@@ -89,9 +95,12 @@ class MatmulParams(contract.Params):
 
     def conflicts(self) -> list[FieldError]:
         errors = self._dtype_conflicts()
+        has_size = self.m is not None or self.k is not None or self.n != _ONE_SIZE
+        if self.search_s is not None and (has_size or self.sizes is not None):
+            errors.append(FieldError("/search_s", "excess", "give either search_s or the size of a product"))
         if self.sizes is None:
             return [*errors, *self.size_conflicts()]
-        if self.m is not None or self.k is not None or self.n != _ONE_SIZE:
+        if has_size:
             errors.append(FieldError("/sizes", "excess", "give either sizes or n, m and k"))
         labels = [size.label for size in self.by_size]
         for number, size in enumerate(self.by_size):
@@ -240,7 +249,13 @@ def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
 def estimate(
     params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
-    """Memory of all buffers, and the time of an execution at 0.6 of the peak or at an assumed rate."""
+    """Memory of all buffers, and the time of an execution at 0.6 of the peak or at an assumed rate.
+
+    A search takes its time once, like a full training.
+    """
+    if params.search_s is not None:
+        memory_bytes = 2 * device.memory_bytes // SEARCHED_PART + estimates.runtime_bytes(device)
+        return contract.Estimate(START_S, memory_bytes, train_s=params.search_s, executions_s=(_EXECUTION_S,))
     products = [_of_one(size.on(device), device) for size in params.by_size]
     memory_bytes = sum(one.memory_bytes for one in products) + estimates.runtime_bytes(device)
     executions_s = tuple(seconds for one in products for seconds in one.executions_s)

@@ -7,7 +7,8 @@ product drains the queue. Both modes verify the timed output.
 
 `float32` means float32 even on devices that multiply it as TF32 by default; `tf32` requests TF32. `int8` products are
 summed in int32, counted in OP instead of FLOP, and verified exactly. Each entry of `sizes` is a separate case: Dyno
-measures and verifies the cases one by one.
+measures and verifies the cases one by one. With `search_s`, the first run searches for the fastest shape
+(`_best_shape`).
 """
 
 import math
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from dyno.bench import contract, references
 from dyno.bench.measure import correctness, result_checks
 from dyno.bench.measure.warnings import OUTPUT_CODES, warning
+from dyno.bench.workloads._best_shape import TUNED, BestShape, best_shape
 from dyno.bench.workloads._matmul_params import (
     LARGEST,
     Int8,
@@ -53,13 +55,17 @@ def tensor_dtype(dtype: str) -> str:
 
 
 class Chain:
-    """X·Q·Q·…·Q and its sum in one compiled graph. `chosen`: whether the device decided the number of products."""
+    """X·Q·Q·…·Q and its sum in one compiled graph.
+
+    `chosen`: whether the device decided the number of products. `found`: the outcome of the search for a shape.
+    """
 
     chosen = False
+    found: BestShape | None = None
 
     def __init__(self, params: MatmulParams, work: float, context: contract.BuildContext) -> None:
         self.work = work
-        self._params, self._repeats = params, params.repeats or 1
+        self._params, self.repeats = params, params.repeats or 1
         self.bytes = params.traffic_bytes  # of the whole chain: no product in between need leave the caches
         self._framework = context.framework
         self._seed = context.seed
@@ -76,7 +82,7 @@ class Chain:
         self._product: Any = None
 
     def compile(self) -> None:
-        self._compiled = self._of(self._repeats)
+        self._compiled = self._of(self.repeats)
 
     def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
         framework = self._framework
@@ -92,8 +98,8 @@ class Chain:
 
     def grown(self, times: float) -> Callable[[int], None] | None:
         """A chain that is `times` times as long. Its product is discarded."""
-        repeats = round(times * self._repeats)
-        if repeats != times * self._repeats or repeats < 1:
+        repeats = round(times * self.repeats)
+        if repeats != times * self.repeats or repeats < 1:
             return None
         compiled = self._of(repeats)
 
@@ -129,7 +135,7 @@ class Chain:
             start,
             lambda vectors: factor @ vectors,
             framework.numpy(self._product),
-            self._repeats,
+            self.repeats,
             dtype=params.dtype,
             seed=self._seed,
         )
@@ -138,8 +144,8 @@ class Chain:
         degenerate = result_checks.degenerate_data(start)
         if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # smaller Hartley matrices have 2 or 3 values
             degenerate = result_checks.degenerate_data(factor)
-        verification = _judged(check, single, self._repeats, params.dtype, params.n, degenerate, working_set_bytes)
-        verification = _as_it_ran(verification, self.work, self.bytes, self._repeats, chosen=self.chosen)
+        verification = _judged(check, single, self.repeats, params.dtype, params.n, degenerate, working_set_bytes)
+        verification = _as_it_ran(verification, self)
         if math.isfinite(single.rel_error):
             verification.tuned[self._tuned_name] = single.rel_error
         return verification
@@ -170,11 +176,12 @@ class Dispatch:
 
     by_xla = frozenset({"jax"})
     chosen = False
+    found: BestShape | None = None
 
     def __init__(self, params: MatmulParams, work: float, pairs: int, context: contract.BuildContext) -> None:
         self.work = work
-        self._params, self._repeats = params, params.repeats or 1
-        self.bytes = self._repeats * params.traffic_bytes
+        self._params, self.repeats = params, params.repeats or 1
+        self.bytes = self.repeats * params.traffic_bytes
         self._framework = context.framework
         self._seed = context.seed
         random = generator(context.seed)
@@ -205,12 +212,12 @@ class Dispatch:
     def counted_flops(self) -> float | None:
         """Count one product in a separate trace, because `execute` runs without a graph."""
         product_flops = self._framework.counted_flops(self._framework.compile(self._multiply, *self._pairs[0]))
-        return None if product_flops is None else product_flops * self._repeats
+        return None if product_flops is None else product_flops * self.repeats
 
     def execute(self, count: int) -> None:
         matmul, pairs = self._multiply, self._pairs
         number, a, b, product = self._next, None, None, None
-        for _ in range(count * self._repeats):
+        for _ in range(count * self.repeats):
             a, b = pairs[number]
             product = matmul(a, b)
             number = number + 1 if number + 1 < len(pairs) else 0
@@ -229,7 +236,7 @@ class Dispatch:
         inner = params.sides[1]
         verification = _judged(check, check, 1, params.dtype, inner, self._degenerate(), details["working_set_bytes"])
         verification.details |= details
-        return _as_it_ran(verification, self.work, self.bytes, self._repeats, chosen=self.chosen)
+        return _as_it_ran(verification, self)
 
     def _degenerate(self) -> ResultWarning | None:
         """A warning for the first degenerate operand, if any."""
@@ -296,16 +303,19 @@ def _judged(
     )
 
 
-def _as_it_ran(
-    checked: contract.Verification, work: float, traffic: int, repeats: int, *, chosen: bool
-) -> contract.Verification:
-    """Add the work and traffic of an execution and, if the device decided the number of products, this number."""
-    checked.amounts["execution"] = work
-    checked.bytes = traffic
-    if chosen:
-        checked.flops = work
-        checked.params["repeats"] = repeats
-        checked.details["execution"] = _execution(repeats)
+def _as_it_ran(checked: contract.Verification, built: "Chain | Dispatch") -> contract.Verification:
+    """Add the work and traffic of an execution, and what the run chose: the number of products, the shape."""
+    checked.amounts["execution"] = built.work
+    checked.bytes = built.bytes
+    if built.chosen or built.found:
+        checked.flops = built.work
+    if built.chosen:
+        checked.params["repeats"] = built.repeats
+        checked.details["execution"] = _execution(built.repeats)
+    if built.found:
+        checked.params |= built.found.sides
+        checked.tuned[TUNED] = list(built.found.shape)
+        checked.details |= built.found.details
     return checked
 
 
@@ -362,7 +372,7 @@ class IntegerDispatch(Dispatch):
             precision=Precision(requested="int8", observed="int8" if in_int32 else None, rel_error=exact.rel_error),
             details=details,
         )
-        return _as_it_ran(verification, self.work, self.bytes, self._repeats, chosen=self.chosen)
+        return _as_it_ran(verification, self)
 
 
 class Sizes(contract.CaseByCase):
@@ -432,10 +442,13 @@ def build(params: MatmulParams, context: contract.BuildContext) -> contract.Buil
     """Raises RunFailed (unsupported, dtype_unsupported) on a device that lacks the dtype."""
     if context.device is not None and (refused := refuses(params, context.device)):
         raise RunFailed("unsupported", refused[0].code, refused[0].detail)
+    found = best_shape(params, context) if params.search_s is not None else None
+    if found is not None:
+        params = params.model_copy(update=found.sides)
     sizes = [size.on(context.device) for size in params.by_size]
     built = [_built(size, context) for size in sizes]
     for products in built:
-        products.chosen = params.repeats is None
+        products.chosen, products.found = params.repeats is None, found
     return built[0] if params.sizes is None else Sizes(sizes, built)
 
 
@@ -452,6 +465,8 @@ _SMALL_CACHE_BYTES = 4 << 20  # smaller than the cache of any device in use
 
 def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
     """Warnings that follow from the sizes. The run itself finds out whether the device's cache holds the operands."""
+    if params.search_s is not None:  # the size isn't known yet
+        return []
     sides = [side for size in params.by_size for side in size.sides]
     small = next((raised for size in params.by_size if (raised := _small(size))), None)
     on_tpu = device is not None and device.kind == "tpu"

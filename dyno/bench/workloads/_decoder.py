@@ -200,6 +200,7 @@ class _Decoder:
 
     keras: Any
     name: Any
+    compute_dtype: Any
 
     def __init__(self, sizes: Any, context: int, **options: Any) -> None:
         super().__init__(**options)
@@ -241,6 +242,15 @@ class _Decoder:
         if only_last:
             x, length = ops.reshape(ops.reshape(x, (-1, length, width))[:, -1], (-1, width)), 1
         return [ops.reshape(self._logits(x), (-1, length, self.sizes.vocabulary)), *new_cache]
+
+    def compute_output_spec(
+        self, tokens: Any, position: Any = None, cache: Any = None, *, only_last: bool = False
+    ) -> Any:
+        """The shapes of `call`. To find them, Keras would trace all blocks in each model of the decoder."""
+        (batch, length), sizes, tensor = tokens.shape, self.sizes, self.keras.KerasTensor
+        entries = (batch, sizes.kv_heads, length if cache is None else self.context, sizes.head_dim)
+        logits = tensor((batch, 1 if only_last else length, sizes.vocabulary), "float32")
+        return [logits, *(tensor(entries, self.compute_dtype) for _ in range(2 * sizes.layers))]
 
     def _logits(self, x: Any) -> Any:
         ops, x = self.keras.ops, self.norm(x)

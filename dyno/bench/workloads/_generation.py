@@ -97,19 +97,19 @@ class _Generation:
         rows = np.unique(np.linspace(0, len(tokens) - 1, COMPARED).astype(int)).tolist()
         for number, row in enumerate(rows):
             self._context.report("verify", number, len(rows), "sequences")
-            expected, cache = self._computed_without_cache(self._without_cache, tokens[row])
+            expected, cache = self._computed_without_cache(tokens[row])
             errors.append(_distances(logits[row], expected, None))
             for entries, expected_entries in zip(self._cache, cache, strict=True):
                 errors.append(_distances(self._framework.numpy(entries[row]), expected_entries, (0, 2)))
         return max(errors)
 
-    def _computed_without_cache(self, model: Any, tokens: Array) -> tuple[Array, list[Array]]:
+    def _computed_without_cache(self, tokens: Array) -> tuple[Array, list[Array]]:
         """The last token's logits, (vocabulary,), and the keys and values of each block, (kv_heads, length, head_dim).
 
         The model runs operation by operation.
         """
         ops = self._framework.keras.ops
-        _, logits, *cache = model(ops.convert_to_tensor(tokens[np.newaxis], "int32"), training=False)
+        _, logits, *cache = self._without_cache(ops.convert_to_tensor(tokens[np.newaxis], "int32"), training=False)
         return self._framework.numpy(logits)[0, 0], [self._framework.numpy(entries)[0] for entries in cache]
 
 
@@ -188,18 +188,21 @@ class Decode(_Generation):
             self._model.jit_compile = params.jit_compile is True
             self._position = framework.array(np.array(length - 1, np.int32), "int32")
             self._chosen = self._last_token = framework.array(self._tokens[:, -1:], "int32")
-            self._cache = [framework.array(entries, params.precision) for entries in self._filled(keras)]
+            self._cache = [framework.array(entries, params.precision) for entries in self._filled()]
 
-    def _filled(self, keras: Any) -> list[Array]:
-        """The cache of all tokens before the last one."""
-        batch, length = self._tokens.shape
-        model, by_sequence = decoder.prefill_model(keras, self._decoder, 1, length - 1), list[list[Array]]()
-        different = self._tokens[:COMPARED, :-1]
+    def _filled(self) -> list[Array]:
+        """The cache of all tokens before the last one, whose entries are zero."""
+        different, by_sequence = self._tokens[:COMPARED], list[list[Array]]()
         for number, tokens in enumerate(different):
             self._context.report("build", number, len(different), "sequences")
-            by_sequence.append(self._computed_without_cache(model, tokens)[1])
-        rows, room = np.arange(batch) % len(different), ((0, 0), (0, 0), (0, 1), (0, 0))
-        return [np.pad(np.stack(entries)[rows], room) for entries in zip(*by_sequence, strict=True)]
+            by_sequence.append(self._computed_without_cache(tokens)[1])
+        cache = [
+            np.stack(entries)[np.arange(len(self._tokens)) % len(different)]
+            for entries in zip(*by_sequence, strict=True)
+        ]
+        for entries in cache:
+            entries[:, :, -1] = 0
+        return cache
 
     def compile(self) -> None:
         self._step = self._framework.step(self._model, [self._chosen, self._position], self._cache)

@@ -5,12 +5,12 @@ all three) for as long as a shape is faster and the time lasts. All runs then me
 figures don't contain the luck by which it was selected. Still, it is the best of those tried, not of all shapes.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from pydantic import JsonValue
 
 from dyno.bench import contract
@@ -20,8 +20,9 @@ Shape = tuple[int, int, int]  # (M, K, N)
 TUNED = "shape"  # see BuildContext.tuned
 
 _LEAST_SIDE, _MULTIPLE = 256, 64
-_LONGEST_S = 0.2  # squares grow until a product takes as long
+_LONGEST_S = 0.2  # a product that is expected to take longer isn't tried
 _READ_S, _READINGS = 0.02, 3
+_LISTED = 6
 _FACTORS = (2.0, 0.5, 1.25, 0.75)
 
 
@@ -38,10 +39,16 @@ class BestShape:
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the search tried, fastest first."""
+        """What the search tried, fastest first; `listing` is for people."""
+        if not self.tried:
+            return {}
         fastest_first = sorted(self.tried.items(), key=lambda entry: -entry[1])
+        names = {shape: " x ".join(map(str, shape)) for shape in self.tried}
+        others = [f"{names[shape]} {rate / fastest_first[0][1]:.0%}" for shape, rate in fastest_first[1:_LISTED]]
+        listing = [f"shape (M x K x N): {names[self.shape]}, the fastest of {len(names)} that the first run tried"]
+        listing += [f"next, as a share of its speed: {', '.join(others)}"] if others else []
         tried = [{"shape": list(shape), "throughput": rate} for shape, rate in fastest_first]
-        return {"tried": tried} if tried else {}
+        return {"tried": tried, "listing": listing}
 
 
 def best_shape(params: MatmulParams, context: contract.BuildContext) -> BestShape:
@@ -65,14 +72,14 @@ def _search(rate: Callable[[Shape], float], params: MatmulParams, context: contr
         return tried[shape]
 
     for shape in _squares(params, context):
-        slow = 2.0 * shape[0] ** 3 / attempt(shape) > _LONGEST_S
-        if slow or time.perf_counter() > ends_s:
+        if tried and (_seconds(shape, max(tried.values())) > _LONGEST_S or time.perf_counter() > ends_s):
             break
+        attempt(shape)
     best, improved = max(tried, key=lambda shape: tried[shape]), True
     while improved:
         improved = False
         for shape in _neighbours(best, params):
-            if shape in tried or not _fits(shape, params, context):
+            if shape in tried or not _fits(shape, params, context) or _seconds(shape, tried[best]) > _LONGEST_S:
                 continue
             if time.perf_counter() > ends_s:
                 return tried
@@ -97,6 +104,10 @@ def _neighbours(shape: Shape, params: MatmulParams) -> Iterator[Shape]:
         else:
             m, k, n = shape
             yield from ((scaled[0], k, n), (m, scaled[1], n), (m, k, scaled[2]))
+
+
+def _seconds(shape: Shape, flop_per_s: float) -> float:
+    return 2.0 * math.prod(shape) / flop_per_s
 
 
 def _fits(shape: Shape, params: MatmulParams, context: contract.BuildContext) -> bool:
@@ -128,4 +139,4 @@ class _Probe:
 
         read_s(1)
         count = max(1, round(_READ_S / read_s(1)))
-        return 2.0 * m * k * n / float(np.min([read_s(count) for _ in range(_READINGS)]))
+        return 2.0 * m * k * n / min(read_s(count) for _ in range(_READINGS))

@@ -44,6 +44,11 @@ def test_no_shape_takes_more_than_its_part_of_the_memory(context, device):
     assert max(4 * (m * k + k * n + m * n) for m, k, n in tried) <= 8 << 20
 
 
+def test_no_shape_takes_long(context):
+    tried = _best_shape._search(lambda shape: 1e11, params(mode="dispatch"), context())
+    assert 0.1 < max(2 * math.prod(shape) / 1e11 for shape in tried) <= 0.2
+
+
 def test_the_search_ends_with_its_time(context):
     tried = _best_shape._search(lambda shape: 1e11, params(search_s=1e-9), context())
     assert list(tried) == [(256, 256, 256)]
@@ -55,6 +60,7 @@ def test_later_runs_measure_the_shape_that_the_first_run_found(context, fields):
     fastest, *others = found.details["tried"]
     assert [found.params[side] for side in ("m", "k", "n")] == fastest["shape"] == found.tuned["shape"]
     assert all(other["throughput"] <= fastest["throughput"] for other in others)
+    assert f"the fastest of {1 + len(others)} that" in found.details["listing"][0]
     assert (found.warnings, found.verified) == ([], OUTPUT_CODES)
     later = started(MATMUL.build(params(search_s=0.3, **fields), replace(context(), run=1, tuned=found.tuned))).verify()
     m, k, n = fastest["shape"]

@@ -37,7 +37,7 @@ def test_a_submit_is_accepted_with_the_whole_job(api, tiny, documented):
 
 def test_the_spec_shown_is_the_one_that_runs(finished):
     spec = finished["spec"]
-    given = {"n": 64, "m": None, "k": None, "sizes": None}
+    given = {"n": 64, "m": None, "k": None, "sizes": None, "search_s": None}
     assert spec["params"] == given | {"repeats": None, "dtype": "float32", "mode": "chain"}
     assert spec["measure"]["processes"] == {"min": 1, "max": 1}
     assert spec["framework"] == "tensorflow"

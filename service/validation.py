@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from dyno.bench.contract import Params, ResolvedSpec, Workload
 from dyno.bench.measure import differences
-from dyno.bench.registry import fill_defaults, validate_params
+from dyno.bench.registry import fill_defaults, validate_params, with_defaults_of
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
 from dyno.formatting import did_you_mean
 from dyno.models.comparison import CompareSpecs
@@ -214,6 +214,8 @@ def validate_job(
     workload = workloads.get(name) if isinstance(name := document.get("workload"), str) else None
     errors = [*faults]
     spec = _envelope(document, errors)
+    if spec is not None and workload is not None:
+        spec = with_defaults_of(workload, spec)
     params = _params(document, workload, spec, errors)
     if isinstance(name, str) and name and workload is None:
         detail = f'no workload "{_shown(name)}"{did_you_mean(name[:64], workloads)}; {_known(workloads)}'

@@ -51,7 +51,16 @@ def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
     return [size for size in (below, below + replicas) if size > 0 and (largest is None or size <= largest)]
 
 
-__all__ = ["check_replicas", "fill_defaults", "find", "registry", "resolve", "validate_params", "workload"]
+__all__ = [
+    "check_replicas",
+    "fill_defaults",
+    "find",
+    "registry",
+    "resolve",
+    "validate_params",
+    "with_defaults_of",
+    "workload",
+]
 
 _PACKAGE = "dyno_workloads"  # the package of the files in DYNO_WORKLOADS_DIR
 
@@ -170,8 +179,16 @@ def validate_params(
 def resolve(spec: Spec, workloads: Mapping[str, Workload] | None = None) -> ResolvedSpec:
     """Look up the workload, validate the params and fill in the defaults. Raises UnknownWorkload or InvalidSpec."""
     named = workload(spec.workload, workloads)
+    spec = with_defaults_of(named, spec)
     params = validate_params(named, spec.params, spec.replicas, spec.framework)
     return ResolvedSpec(fill_defaults(spec, params), named, params)
+
+
+def with_defaults_of(workload: Workload, spec: Spec) -> Spec:
+    """`spec` with the workload's first framework and least number of replicas, unless it names others."""
+    own = {"framework": workload.frameworks[0], "replicas": workload.least_replicas}
+    absent = {name: value for name, value in own.items() if name not in spec.model_fields_set}
+    return spec.model_copy(update=absent) if any(getattr(spec, name) != absent[name] for name in absent) else spec
 
 
 def fill_defaults(spec: Spec, params: Params) -> Spec:

@@ -92,7 +92,8 @@ def _add_submission(schemas: Schemas, workload: Workload, envelope: Schemas) -> 
     one = deepcopy(envelope)
     one["title"], one["description"] = _title(workload), workload.description
     one["properties"]["workload"] = {"const": workload.name, "type": "string"}
-    one["properties"]["framework"]["enum"] = list(workload.frameworks)
+    one["properties"]["framework"] |= {"enum": list(workload.frameworks), "default": workload.frameworks[0]}
+    one["properties"]["replicas"] |= {"minimum": workload.least_replicas, "default": workload.least_replicas}
     one["properties"]["params"] = {"$ref": _REF.format(model=params)}
     schemas[_title(workload)] = one
 

@@ -17,7 +17,7 @@ import pytest
 from dyno.bench.contract import BuildContext
 from dyno.bench.frameworks import jax_collectives
 from dyno.bench.frameworks.jax import Jax
-from dyno.bench.registry import resolve, validate_params, workload
+from dyno.bench.registry import resolve, validate_params, with_defaults_of, workload
 from dyno.bench.workloads import collectives
 from dyno.errors import InvalidSpec
 from dyno.models.spec import Spec
@@ -131,6 +131,13 @@ def test_errors_name_the_field(fields, pointer):
     with pytest.raises(InvalidSpec) as invalid:
         params(**fields)
     assert [error.pointer for error in invalid.value.errors] == [pointer]
+
+
+def test_a_spec_without_framework_and_replicas_runs():
+    resolved = resolve(Spec(workload="collectives")).spec
+    assert (resolved.framework, resolved.replicas) == ("jax", 2)
+    named = Spec(workload="collectives", framework="tensorflow", replicas=1)
+    assert with_defaults_of(COLLECTIVES, named) == named
 
 
 def test_a_broadcast_needs_an_accelerator(device):

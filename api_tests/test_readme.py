@@ -22,7 +22,7 @@ OWN_WORKLOAD = "api_tests/test_own_workloads.py::test_the_workload_of_the_page_r
 TWO_VERSIONS = "api_tests/test_own_workloads.py::test_the_gate_of_the_page_on_ci_fails_when_the_change_is_slower"
 SHELL_GATE = "api_tests/test_readme.py::test_a_gate_in_a_plain_shell_of_ci_md_fails_a_slower_job"
 GATE_IN_TURNS = "api_tests/test_readme.py::test_the_gate_in_turns_of_ci_md_fails_a_slower_change"
-CLIENT = "api_tests/test_clients.py::test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stands"
+CLIENT = "api_tests/test_clients.py::test_the_python_of_the_readme_and_of_the_page_on_the_client_runs"
 BACKUP = "tests/workers/whole/test_backup.py::test_a_backup_has_every_accepted_job_with_its_result_and_files"
 
 # A block -> its test. These blocks start processes, need a key, or run this test.

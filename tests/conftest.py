@@ -22,10 +22,12 @@ from dyno.store.redis import sync_client
 # Tests of programs that check Dyno from outside. They run in `make verify` only.
 PROOFS = ("tests/benchmarks/", "tests/chaos/", "tests/fuzz/")
 
-# Folders whose tests share something that takes seconds to start: a fleet, or TensorFlow.
+# Folders and files whose tests share something that takes seconds to start: a fleet, or TensorFlow.
 SHARING = {
     "api_tests/": "fleet",
     **dict.fromkeys(("tests/bench/frameworks/", "tests/bench/runner/", "tests/bench/workloads/"), "framework"),
+    "tests/artifacts/test_malicious_weights.py": "framework",
+    "tests/bench/measure/test_correctness.py": "framework",
 }
 
 LONG = ("api_tests/", "tests/bench/", "tests/cli/test_up.py", "tests/test_style.py", "tests/workers/")
@@ -67,7 +69,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def _rewrite_assertions(config, number, processes):
-    """Rewrite every `processes`-th test file, as importing it would. Else every process rewrites all files: 5 s each."""
+    """Rewrite every `processes`-th test file as an import would. Otherwise each process rewrites all files, for 5 s."""
     state = config.stash[assertstate_key]
     for path in sorted(config.rootpath.glob("*tests/**/test_*.py"))[number::processes]:
         compiled = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"

@@ -49,7 +49,10 @@ def submitted(request, api, described):
 
 def asked(workload, framework, replicas):
     params = {**SMOKE[workload].params, **(SMOKE[workload].on_jax if framework == "jax" else {})}
-    if replicas == REPLICAS:  # numbers of training and test samples that aren't multiples of the replicas
+    if (workload, replicas) == (
+        REPLICATED,
+        REPLICAS,
+    ):  # numbers of training and test samples that aren't multiples of the replicas
         params |= {"train_samples": 260, "test_samples": 125}
     spec = {"workload": workload, "params": params, "measure": MEASURE}
     return spec | {"framework": framework, "replicas": replicas}

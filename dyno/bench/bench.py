@@ -139,10 +139,11 @@ class Bench:
         errors = [*resolved.check_units(device), *resolved.refusals(device)]
         if spec.device != DeviceSelector() and not fits(spec.device, device):
             errors.append(FieldError("/device", "other-device", f"this bench measures on {device.full_id}"))
-        able = [name for name in resolved.workload.frameworks if name in device.frameworks]
+        supported = resolved.workload.frameworks
+        able = [name for name in supported if name in device.frameworks]
         if spec.framework not in able:
-            there = ", ".join(able) or "none"
-            errors.append(FieldError("/framework", "framework-unsupported", f"use one that is installed here: {there}"))
+            of = f"{spec.workload} supports {', '.join(supported)}; installed here: {', '.join(able) or 'none of them'}"
+            errors.append(FieldError("/framework", "framework-unsupported", of))
         needed_bytes = resolved.estimate(device).memory_bytes
         if needed_bytes > device.memory_bytes:
             needed, there = (format_quantity(size, "B") for size in (needed_bytes, device.memory_bytes))

@@ -338,7 +338,7 @@ class Workload:
     references: tuple[Reference, ...] = ()
     frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
     datasets: tuple[str, ...] = ()  # modules of dyno.bench.datasets for training or evaluation
-    replicable: bool = False  # whether it can run on several devices that share a batch evenly
+    replicable: bool = False  # whether it can run on several devices; trainings share a batch evenly
     least_replicas: int = 1
     executions: Callable[[Any], str] = lambda params: "execution"  # describes an execution, if the run's details don't
     refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # unsupported params on a device

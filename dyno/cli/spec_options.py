@@ -170,6 +170,10 @@ _JOB_ID = "Job id from `dyno jobs`."
 JobId = Annotated[str, typer.Argument(help=_JOB_ID, autocompletion=complete_job_ids)]
 Workload = Annotated[str, typer.Argument(help="Name from `dyno workloads`.", autocompletion=complete_workloads)]
 Params = Annotated[list[str] | None, typer.Option("--param", help="name=value; the value is JSON or text.")]
+_FRAMEWORK = "tensorflow, jax or torch; by default the first that the workload supports."
+_REPLICAS = (
+    "Units of the device to run on: copies of the model, which split the batch evenly, or units of `collectives`."
+)
 Framework = Annotated[str, typer.Option("--framework", help="tensorflow, jax or torch.")]
 RunCount = Annotated[int | None, typer.Option("--processes", help=_PROCESSES)]
 Budget = Annotated[float | None, typer.Option("--budget", help=_BUDGET)]
@@ -182,8 +186,8 @@ class JobOptions:
 
     param: Params = None
     device: Annotated[str, typer.Option(help=_DEVICE)] = "any"
-    framework: Framework = "tensorflow"
-    replicas: Annotated[int, typer.Option(help="Copies of the model; the batch is split evenly.")] = 1
+    framework: Annotated[str | None, typer.Option(help=_FRAMEWORK)] = None
+    replicas: Annotated[int | None, typer.Option(help=_REPLICAS)] = None
     budget: Budget = None
     processes: RunCount = None
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0
@@ -200,9 +204,8 @@ class JobOptions:
         params = parse_params(self.param)
         if words:
             params |= parse_workload_options(workload, schema_of(workload), words)
-        return {
-            "framework": self.framework,
-            "replicas": self.replicas,
+        chosen: dict[str, JsonValue] = {"framework": self.framework, "replicas": self.replicas}
+        of_job: dict[str, JsonValue] = {
             "seed": self.seed,
             "queue_if_absent": self.queue_if_absent,
             "workload": workload,
@@ -212,6 +215,7 @@ class JobOptions:
             "measure": measure_of(self.budget, self.processes, self.measure),
             "baseline": baseline,
         }
+        return of_job | {name: value for name, value in chosen.items() if value is not None}
 
 
 def measure_of(budget: float | None, processes: int | None, measure: list[str] | None) -> dict[str, JsonValue]:

@@ -270,21 +270,26 @@ def _compared(base: Measured, other: Measured, metric: str, workload: Workload |
     ratio = compare_results.ratio(*pairs[-1], _HOW, ratios.ratio_of_means) if one else _ratio_over_rounds(pairs)
     if any(result.verdict is Verdict.UNTRUSTED for result in (*base.done, *other.done)):
         ratio = compare_results.without_verdict(ratio, "a result is untrusted, so the ratio is wrong")
-    return {"ratio": ratio, "same_work": same_work, "scaling": _scaling(base, other, ratio)}
+        return {"ratio": ratio, "same_work": same_work}
+    scaling = None if is_over_seeds(metric) else _scaling(base, other, ratio)
+    return {"ratio": ratio, "same_work": same_work, "scaling": scaling}
 
 
 def _scaling(base: Measured, other: Measured, ratio: Ratio) -> sweep_model.Scaling | None:
     """None unless the specs differ in their replicas alone, or in these and the size of their batches."""
     if base.spec is None or other.spec is None or ratio.value is None:
         return None
-    works = [(spec.workload, spec.framework, {**spec.params, "batch_size": None}) for spec in (base.spec, other.spec)]
-    first, second = (spec.params.get("batch_size") for spec in (base.spec, other.spec))
-    growth = other.spec.replicas / base.spec.replicas
-    if works[0] != works[1] or growth == 1 or not isinstance(first, int) or not isinstance(second, int):
+    same = {"replicas": 1, "labels": {}}
+    specs = [
+        spec.model_copy(update=same | {"params": {**spec.params, "batch_size": 0}}) for spec in (base.spec, other.spec)
+    ]
+    (first, few), (second, many) = ((spec.params.get("batch_size"), spec.replicas) for spec in (base.spec, other.spec))
+    if specs[0] != specs[1] or few == many or not isinstance(first, int) or not isinstance(second, int):
         return None
-    kinds: dict[float, Literal["strong", "weak"]] = {first: "strong", first * growth: "weak"}
-    if (kind := kinds.get(second)) is None:
+    kind: Literal["strong", "weak"] = "strong" if first == second else "weak"
+    if kind == "weak" and first * many != second * few:
         return None
+    growth = many / few
     low, high = (bound and bound / growth for bound in (ratio.low, ratio.high))
     return sweep_model.Scaling(kind=kind, efficiency=ratio.value / growth, low=low, high=high)
 

@@ -17,13 +17,17 @@ class JaxCollective:
     def __init__(self, jax: Any, devices: Sequence[Any], name: Collective, rows: NDArray[np.float32]) -> None:
         mesh = jax.sharding.Mesh(np.array(devices), (_AXIS,))
         split = jax.sharding.PartitionSpec(_AXIS)
-        self._rows = jax.device_put(rows, jax.sharding.NamedSharding(mesh, split))
+        sharding = jax.sharding.NamedSharding(mesh, split)
+        self._rows = jax.device_put(rows, sharding)
         operation = _operations(jax.lax, len(devices))[name]
         over_units = jax.shard_map(
             lambda row: operation(row[0])[np.newaxis], mesh=mesh, in_specs=split, out_specs=split, check_vma=False
         )
         self._call = jax.jit(over_units).trace(self._rows).lower().compile()
-        self._outputs: Any = None
+        self._outputs = jax.device_put(np.zeros(self._call.out_info.shape, np.float32), sharding)
+        self._read()  # compiles the reading
+        # On a CPU, the virtual devices of several operations under way wait for each other's threads for ever.
+        self._waits = devices[0].platform == "cpu"
 
     @property
     def bytes(self) -> int:
@@ -32,6 +36,11 @@ class JaxCollective:
     def execute(self, count: int) -> None:
         for _ in range(count):
             self._outputs = self._call(self._rows)
+            if self._waits:
+                self._outputs.block_until_ready()
+        self._read()
+
+    def _read(self) -> None:
         for shard in self._outputs.addressable_shards:
             float(shard.data[0, 0])
 

@@ -184,11 +184,11 @@ _ROWS = (
     WarningCode(
         "EMULATED_DEVICE",
         "A",
-        "The device is emulated on a CPU.",
+        "The device, or its units, are emulated on a CPU.",
         more='Such a "TPU" or "GPU" shows that a job can run on such a device, but not how fast.',
         found="The worker was started with `--emulate`, or `collectives` ran over virtual devices of a CPU.",
-        do="""Use such jobs only to try out a spec. Their figures say nothing about a real device, and comparisons with
-        their results are untrusted.""",
+        do="""Use emulated devices only to try out a spec. Their figures say nothing about a real device, and
+        comparisons with their results are untrusted.""",
     ),
     WarningCode(
         "PRECISION_MISMATCH",

@@ -3,6 +3,9 @@
 The first run times squares of growing sides, then climbs from the best one: it changes one side at a time (in a chain
 all three) for as long as a shape is faster and the time lasts. All runs then measure the best shape afresh, so their
 figures don't contain the luck by which it was selected. Still, it is the best of those tried, not of all shapes.
+
+The search times calls with a single pair of operands. So it favours shapes that fit the caches when `dispatch` rotates
+through more memory than they hold, and large shapes when a `chain` needs no calls.
 """
 
 import math
@@ -11,16 +14,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from dyno.bench import contract
-from dyno.bench.workloads._matmul_params import SEARCHED_PART, MatmulParams, generator, integers, normal
+from dyno.bench.workloads._matmul_params import (
+    LONGEST_SEARCHED_S,
+    SEARCHED_PART,
+    MatmulParams,
+    generator,
+    integers,
+    normal,
+)
 
 Shape = tuple[int, int, int]  # (M, K, N)
 TUNED = "shape"  # see BuildContext.tuned
+_SHAPE = TypeAdapter(Shape)
 
 _LEAST_SIDE, _MULTIPLE = 256, 64
-_LONGEST_S = 0.2  # a product that is expected to take longer isn't tried
 _READ_S, _READINGS = 0.02, 3
 _LISTED = 6
 _FACTORS = (2.0, 0.5, 1.25, 0.75)
@@ -55,8 +65,7 @@ def best_shape(params: MatmulParams, context: contract.BuildContext) -> BestShap
     """The first run searches, and later runs get its shape."""
     found = context.tuned.get(TUNED)
     if isinstance(found, list):
-        m, k, n = (int(str(side)) for side in found)
-        return BestShape((m, k, n), {})
+        return BestShape(_SHAPE.validate_python(found), {})
     with context.phase("build"):
         tried = _search(_Probe(params, context), params, context)
     return BestShape(max(tried, key=lambda shape: tried[shape]), tried)
@@ -72,14 +81,14 @@ def _search(rate: Callable[[Shape], float], params: MatmulParams, context: contr
         return tried[shape]
 
     for shape in _squares(params, context):
-        if tried and (_seconds(shape, max(tried.values())) > _LONGEST_S or time.perf_counter() > ends_s):
+        if tried and (_seconds(shape, max(tried.values())) > LONGEST_SEARCHED_S or time.perf_counter() > ends_s):
             break
         attempt(shape)
     best, improved = max(tried, key=lambda shape: tried[shape]), True
     while improved:
         improved = False
         for shape in _neighbours(best, params):
-            if shape in tried or not _fits(shape, params, context) or _seconds(shape, tried[best]) > _LONGEST_S:
+            if shape in tried or not _fits(shape, params, context) or _seconds(shape, tried[best]) > LONGEST_SEARCHED_S:
                 continue
             if time.perf_counter() > ends_s:
                 return tried

@@ -63,6 +63,7 @@ def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
     return matrix
 
 
+LONGEST_SEARCHED_S = 0.2  # a product that is expected to take longer isn't tried by a search
 SEARCHED_PART = 8  # operands and product of a searched shape take at most this part of the device's memory
 ITEM_BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
@@ -96,8 +97,8 @@ class MatmulParams(contract.Params):
     def conflicts(self) -> list[FieldError]:
         errors = self._dtype_conflicts()
         has_size = self.m is not None or self.k is not None or self.n != _ONE_SIZE
-        if self.search_s is not None and (has_size or self.sizes is not None):
-            errors.append(FieldError("/search_s", "excess", "give either search_s or the size of a product"))
+        if self.search_s is not None and (has_size or self.sizes is not None or self.repeats is not None):
+            errors.append(FieldError("/search_s", "excess", "with search_s, leave out repeats and the product's size"))
         if self.sizes is None:
             return [*errors, *self.size_conflicts()]
         if has_size:
@@ -254,12 +255,20 @@ def estimate(
     A search takes its time once, like a full training.
     """
     if params.search_s is not None:
-        memory_bytes = 2 * device.memory_bytes // SEARCHED_PART + estimates.runtime_bytes(device)
+        memory_bytes = _of_one(_largest_searched(params, device), device).memory_bytes + estimates.runtime_bytes(device)
         return contract.Estimate(START_S, memory_bytes, train_s=params.search_s, executions_s=(_EXECUTION_S,))
     products = [_of_one(size.on(device), device) for size in params.by_size]
     memory_bytes = sum(one.memory_bytes for one in products) + estimates.runtime_bytes(device)
     executions_s = tuple(seconds for one in products for seconds in one.executions_s)
     return contract.Estimate(sum(one.start_s for one in products) + START_S, memory_bytes, executions_s=executions_s)
+
+
+def _largest_searched(params: MatmulParams, device: Device) -> MatmulParams:
+    """The largest square that a search may try on the device."""
+    flop_per_s = _expected_flop_per_s(params, device) / _REACHED
+    in_memory = device.memory_bytes / SEARCHED_PART / (2 * params.item_bytes + params.product_bytes)
+    side = min((LONGEST_SEARCHED_S * flop_per_s / 2) ** (1 / 3), in_memory**0.5)
+    return params.model_copy(update={"n": max(1, int(side)), "repeats": 1, "search_s": None})
 
 
 def _of_one(params: MatmulParams, device: Device) -> contract.Estimate:

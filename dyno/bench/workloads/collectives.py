@@ -77,7 +77,7 @@ class CollectivesParams(contract.Params):
             if len(set(values)) < len(values)
         ]
         if self.sizes and self.message_bytes:
-            errors.append(FieldError("/message_bytes", "conflict", "give message_bytes or sizes, not both"))
+            errors.append(FieldError("/message_bytes", "excess", "give message_bytes or sizes, not both"))
         if (cases := len(self.cases())) > _MOST_CASES:
             detail = f"{cases} cases (operations x sizes); at most {_MOST_CASES}: use fewer operations or sizes"
             errors.append(FieldError("/sizes", "too-many", detail))
@@ -155,10 +155,10 @@ class _Operation:
 
     def _grown(self, times: float) -> Callable[[int], None] | None:
         """The operation with messages `times` as long."""
-        part = int(self._part * times)
-        if part < 1:
+        part = self._part * times
+        if part < 1 or part != int(part):
             return None
-        return self._framework.collective(self._operation, self._random_rows(self._seed, part)).execute
+        return self._framework.collective(self._operation, self._random_rows(self._seed, int(part))).execute
 
     def case(self) -> contract.Case:
         message, bus = float(self._part * self._units * _ITEM_BYTES), _BUS[self._operation](self._units)
@@ -175,7 +175,7 @@ class _Operation:
         )
 
     def check(self) -> tuple[ResultWarning | None, dict[str, Any]]:
-        """Compare all values of all units."""
+        """Compare all values of all units. Outputs that aren't finite are infinitely far from the expected ones."""
         outputs, expected = self._compiled.outputs(), _expected(self._operation, self._rows)
         rel_error = math.inf
         if outputs.shape == expected.shape:
@@ -204,11 +204,13 @@ class Collectives(contract.CaseByCase):
         checks = {operation.name: operation.check() for operation in self._operations}
         details = {name: of_operation for name, (_, of_operation) in checks.items()}
         observed = "float32" if all(of_operation["shows_float32"] for of_operation in details.values()) else None
-        errors = [of_operation["rel_error"] or 0.0 for of_operation in details.values()]
+        errors = [of_operation["rel_error"] for of_operation in details.values()]
         return contract.Verification(
             warnings=[raised for raised, _ in checks.values() if raised is not None],
             verified=OUTPUT_CODES,
-            precision=Precision(requested="float32", observed=observed, rel_error=max(errors)),
+            precision=Precision(
+                requested="float32", observed=observed, rel_error=None if None in errors else max(errors)
+            ),
             details={"operations": details},
             amounts=dict(self.cases[0].amounts),
         )

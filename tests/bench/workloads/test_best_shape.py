@@ -68,7 +68,9 @@ def test_later_runs_measure_the_shape_that_the_first_run_found(context, fields):
     assert later.flops == found.flops == 2 * m * k * n * found.params["repeats"]
 
 
-@pytest.mark.parametrize("fields", [{"n": 64}, {"sizes": [64]}, {"m": 8, "k": 8, "n": 8, "mode": "dispatch"}])
+@pytest.mark.parametrize(
+    "fields", [{"n": 64}, {"sizes": [64]}, {"repeats": 10}, {"m": 8, "k": 8, "n": 8, "mode": "dispatch"}]
+)
 def test_a_size_and_a_search_exclude_each_other(fields):
     with pytest.raises(InvalidSpec) as invalid:
         params(**fields)

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dyno.models.result import Verdict
 from tests.comparisons import a_metric
 from tests.pages import text_of
 from tests.service.routes.conftest import SIZES
@@ -135,6 +136,21 @@ def test_a_plot_that_the_axes_do_not_allow_is_refused(http, begun):
     for kind in ("heatmap", "curve"):
         answer = http.get(found["urls"]["plot"], params={"kind": kind})
         assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/query/kind")
+
+
+def test_no_efficiency_of_other_work_or_of_an_untrusted_result(http, begun, work, client, settings, offered):
+    publish(client, settings, offered.model_copy(update={"units": 4}), id="worker-1")
+    spec = {"workload": "mnist_cnn", "params": {"train_samples": 512}, "device": "cpu", "expires_in_s": 3600}
+    points = [{"replicas": 1, "params.batch_size": 64}, {"replicas": 4, "params.batch_size": 64}]
+    figures = [a_metric("time_per_sample", better="lower"), a_metric("test_accuracy")]
+    other = {**points[1], "params.learning_rate": 0.5}
+    differing = begun(spec=spec, grid=None, points=[points[0], other], base=points[0])
+    work(metrics=lambda claim: figures)
+    assert http.get(differing["urls"]["self"]).json()["points"][1]["scaling"] is None
+    wrong = begun(spec=spec, grid=None, points=points, base=points[0])
+    work(metrics=lambda claim: figures, verdict=Verdict.UNTRUSTED)
+    [_, point] = http.get(wrong["urls"]["self"]).json()["points"]
+    assert (point["ratio"]["value"] is not None, point["scaling"]) == (True, None)
 
 
 @pytest.mark.parametrize(

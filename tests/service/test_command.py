@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dyno.cli import app
 from dyno.cli.job_commands import cancel_on_interrupt, submit_once
-from dyno.cli.spec_options import parse_workload_options
+from dyno.cli.spec_options import JobOptions, parse_workload_options
 from dyno.client import Client, ServerUnreachable, http_transport
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.store.leases import Leases, LogPiece
@@ -332,3 +332,10 @@ def test_the_page_of_a_job_is_opened(dyno, finished, monkeypatch):
     assert dyno("open", job_id).output.strip().endswith(f"/jobs/{job_id}")
     assert [url.rpartition("/")[2] for url in shown] == [job_id]
     assert dyno("open", "job_01M80PT6VM78YWA14Q3XXHDWDJ").exit_code == 3
+
+
+def test_a_spec_leaves_the_framework_and_the_replicas_to_the_workload():
+    plain = JobOptions().spec("collectives", [], lambda workload: {}, None)
+    assert {"framework", "replicas"}.isdisjoint(plain)
+    named = JobOptions(framework="jax", replicas=4).spec("collectives", [], lambda workload: {}, None)
+    assert (named["framework"], named["replicas"]) == ("jax", 4)

@@ -34,14 +34,13 @@ from dyno.bench import contract, estimates
 from dyno.bench.frameworks.interface import Collective, CompiledCollective, HasCollectives
 from dyno.bench.measure import correctness, result_checks
 from dyno.bench.measure.warnings import OUTPUT_CODES, warning
-from dyno.bench.workloads.memory_bandwidth import ArrayBytes, size_label
+from dyno.bench.workloads.memory_bandwidth import MOST_CASES, ArrayBytes, conflicts_of_sizes, named_cases
 from dyno.errors import FieldError
 from dyno.models.device import Device
 from dyno.models.result import Precision, ResultWarning
 from dyno.models.spec import FrameworkName
 
 _ITEM_BYTES = 4
-_MOST_CASES = 64
 _LARGEST = 1 << 24  # up to here, float32 represents every integer
 _FINE = 0x1FFF  # the bits of a float32 that TF32 and all coarser formats lack
 
@@ -67,21 +66,11 @@ class CollectivesParams(contract.Params):
         None, description="Size of a message as nccl-tests counts it; null: 64 MiB, on a CPU 4 MiB"
     )
     sizes: list[ArrayBytes] | None = Field(
-        None, min_length=1, max_length=_MOST_CASES, description="Several sizes of a message, instead of `message_bytes`"
+        None, min_length=1, max_length=MOST_CASES, description="Several sizes of a message, instead of `message_bytes`"
     )
 
     def conflicts(self) -> list[FieldError]:
-        errors = [
-            FieldError(f"/{name}", "not-unique", "name each value once")
-            for name, values in (("operations", self.operations), ("sizes", self.sizes or []))
-            if len(set(values)) < len(values)
-        ]
-        if self.sizes and self.message_bytes:
-            errors.append(FieldError("/message_bytes", "excess", "give message_bytes or sizes, not both"))
-        if (cases := len(self.cases())) > _MOST_CASES:
-            detail = f"{cases} cases (operations x sizes); at most {_MOST_CASES}: use fewer operations or sizes"
-            errors.append(FieldError("/sizes", "too-many", detail))
-        return errors
+        return conflicts_of_sizes(self, "operations", "message_bytes")
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
         """Each unit sends a part to every unit, so a message has a value for each of them."""
@@ -99,12 +88,7 @@ class CollectivesParams(contract.Params):
 
     def cases(self, device: Device | None = None) -> list[tuple[str, Collective, int]]:
         """(name, operation, bytes of a message) of each case."""
-        sizes, several = self.messages(device), self.sizes is not None
-        return [
-            (f"{operation}_{size_label(size)}" if several else operation, operation, size)
-            for operation in self.operations
-            for size in sizes
-        ]
+        return named_cases(self.operations, self.messages(device), several=self.sizes is not None)
 
 
 def part_of(message_bytes: int, units: int) -> int:

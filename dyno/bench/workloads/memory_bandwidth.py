@@ -22,8 +22,8 @@ takes 2 us, so small arrays show the call instead of the cache.
 """
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -45,10 +45,11 @@ LARGE_BYTES = 32 << 20  # from here on, a call costs about 1 % of a kernel: 50 u
 _LOOPED_BYTES = 128 << 20  # of x in all kernels of one loop
 _LEAST_KERNELS = 128  # TensorFlow writes y once more at the start of a loop: at most 0.4 % of the bytes
 _ACCELERATOR_BYTES = 1 << 30  # more than any cache
-_MOST_CASES = 64
+MOST_CASES = 64
 _LARGEST = 1 << 24  # up to here, float32 represents every integer
 _FINE = 0x1FFF  # the bits of a float32 that TF32 and all coarser formats lack
 
+Work = TypeVar("Work", bound=str)
 Array = Any  # a NumPy array
 ArrayBytes = Annotated[int, Field(ge=1024, le=1 << 36, multiple_of=_ITEM_BYTES)]
 
@@ -65,21 +66,11 @@ class MemoryBandwidthParams(contract.Params):
         description="Size of an array; null: four times the last-level cache, at least 64 MiB; on accelerators 1 GiB",
     )
     sizes: list[ArrayBytes] | None = Field(
-        None, min_length=1, max_length=_MOST_CASES, description="Several sizes of an array, instead of `array_bytes`"
+        None, min_length=1, max_length=MOST_CASES, description="Several sizes of an array, instead of `array_bytes`"
     )
 
     def conflicts(self) -> list[FieldError]:
-        errors = [
-            FieldError(f"/{name}", "not-unique", "name each value once")
-            for name, values in (("kernels", self.kernels), ("sizes", self.sizes or []))
-            if len(set(values)) < len(values)
-        ]
-        if self.sizes and self.array_bytes:
-            errors.append(FieldError("/array_bytes", "conflict", "give array_bytes or sizes, not both"))
-        if (cases := len(self.cases())) > _MOST_CASES:
-            detail = f"{cases} cases (kernels x sizes); at most {_MOST_CASES}: use fewer kernels or sizes"
-            errors.append(FieldError("/sizes", "too-many", detail))
-        return errors
+        return conflicts_of_sizes(self, "kernels", "array_bytes")
 
     def arrays(self, device: Device | None) -> list[int]:
         """The bytes of an array, in each size."""
@@ -94,15 +85,31 @@ class MemoryBandwidthParams(contract.Params):
 
     def cases(self, device: Device | None = None) -> list[tuple[str, StreamKernel, int]]:
         """(name, kernel, bytes of an array) of each case."""
-        sizes, several = self.arrays(device), self.sizes is not None
-        return [
-            (f"{kernel}_{size_label(size)}" if several else kernel, kernel, size)
-            for kernel in self.kernels
-            for size in sizes
-        ]
+        return named_cases(self.kernels, self.arrays(device), several=self.sizes is not None)
 
 
-def size_label(size_bytes: int) -> str:
+def conflicts_of_sizes(params: Any, works: str, one_size: str) -> list[FieldError]:
+    """Errors in `sizes` and the fields named `works` and `one_size`: a list, and a size instead of `sizes`."""
+    names, sizes = getattr(params, works), params.sizes or []
+    errors = [
+        FieldError(f"/{name}", "not-unique", "name each value once")
+        for name, values in ((works, names), ("sizes", sizes))
+        if len(set(values)) < len(values)
+    ]
+    if sizes and getattr(params, one_size):
+        errors.append(FieldError(f"/{one_size}", "conflict", f"give {one_size} or sizes, not both"))
+    if (cases := len(names) * max(1, len(sizes))) > MOST_CASES:
+        detail = f"{cases} cases ({works} x sizes); at most {MOST_CASES}: use fewer {works} or sizes"
+        errors.append(FieldError("/sizes", "too-many", detail))
+    return errors
+
+
+def named_cases(works: Sequence[Work], sizes: Sequence[int], *, several: bool) -> list[tuple[str, Work, int]]:
+    """(name, work, bytes) of each case. `several`: whether the sizes belong in the names."""
+    return [(f"{work}_{_size_label(size)}" if several else work, work, size) for work in works for size in sizes]
+
+
+def _size_label(size_bytes: int) -> str:
     """In the largest unit that gives a whole number: "64MiB", "1000B"."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size_bytes % unit == 0:

@@ -21,6 +21,7 @@ PACKAGE = "client_made_of_openapi"
 CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_override: {PACKAGE}\n"
 
 
+@pytest.mark.verify
 def test_the_python_of_the_readme_and_of_the_page_on_the_client_runs(http, url):
     """As it stands, but for the address and a budget that takes less of the test's time."""
     program = "\n".join(PROGRAMS).replace("Client()", f"Client({url!r})").replace('"budget_s": 5}', '"budget_s": 1}')

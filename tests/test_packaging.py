@@ -62,10 +62,10 @@ def needed(of, extras=()):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--help"], 0, "Usage: dyno"),
+        pytest.param(["--help"], 0, "Usage: dyno", marks=pytest.mark.verify),
         (["run", "matmul", "--n", "64", "--url", "http://127.0.0.1:9"], 4, "127.0.0.1:9"),
         (["up"], 2, "pip install '.[demo,cpu]'"),
-        (["worker"], 2, "pip install '.[demo,cpu]'"),
+        pytest.param(["worker"], 2, "pip install '.[demo,cpu]'", marks=pytest.mark.verify),
     ],
     ids=lambda given: given[0] if isinstance(given, list) else "",
 )

@@ -83,6 +83,7 @@ def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(quick, store,
     assert device_is_free(client, quick, here)
 
 
+@pytest.mark.verify
 def test_one_whose_runner_is_killed_begins_again_with_all_runs(quick, store, here, serve):
     job_id = store.submit(in_turns(ONE, tiny(measure={"min_s": 1, "max_s": 1}), control=False))
     serving = serve()

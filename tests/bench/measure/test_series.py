@@ -130,8 +130,10 @@ def test_every_metric_with_an_interval_has_a_prediction_or_a_reason_and_no_other
     assert series.usable(calm) == {"repeat": calm, "repeat_reason": None}
 
 
-@pytest.mark.parametrize("jobs", [1, 2, 4, 12, 40])
-@pytest.mark.parametrize("between", [0.0, 0.01, 0.02, 0.1])
+@pytest.mark.parametrize("jobs", [1, 2, 4, 12, pytest.param(40, marks=pytest.mark.verify)])
+@pytest.mark.parametrize(
+    "between", [0.0, 0.01, *(pytest.param(each, marks=pytest.mark.verify) for each in (0.02, 0.1))]
+)
 def test_with_earlier_results_it_holds_the_next_one_however_much_jobs_differ(between, jobs):
     rng = random.Random(f"{between} {jobs} (5,)")
     held = share_held(lambda: [a_job(rng, level) for level in independent(rng, between, jobs + 2)])

@@ -143,7 +143,14 @@ def test_a_learning_rate_that_is_too_high_raises_the_loss(learning_rate, rises, 
 
 @pytest.mark.provokes("EPOCHS_DISAGREE")
 @pytest.mark.silent("EPOCHS_DISAGREE")
-@pytest.mark.parametrize(("slower", "disagree"), [(1.04, False), (1.06, True), (0.94, True), (0.96, False)])
+@pytest.mark.parametrize(
+    ("slower", "disagree"),
+    [
+        (1.04, False),
+        (1.06, True),
+        *(pytest.param(*each, marks=pytest.mark.verify) for each in ((0.94, True), (0.96, False))),
+    ],
+)
 def test_epochs_whose_steps_take_another_time_than_the_sampled_ones_disagree(slower, disagree, tensorflow, monkeypatch):
     monkeypatch.setattr(case_sampling, "HostClock", Given)
     monkeypatch.setattr(sensors, "COST_SHARE", math.inf)  # no rest after a slow reading

@@ -52,6 +52,7 @@ def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(tensorflow):
     assert flops_per_sample(ImdbLstmParams()) == pytest.approx(79e6, rel=0.01)
 
 
+@pytest.mark.verify
 def test_accuracy_is_reported_with_the_majority_baseline(training):
     assert training.data.kind == "synthetic"
     assert (training.data.train_samples, training.data.test_samples) == (320, 500)

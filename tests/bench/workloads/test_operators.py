@@ -91,10 +91,10 @@ def test_small_values_of_float16_are_named(context):
     [
         {"dtype": "bfloat16"},
         pytest.param({"dtype": "bfloat16", "tokens": 512, "context": 2048, "head_dim": 64}, marks=pytest.mark.verify),
-        {"dtype": "float16"},
+        pytest.param({"dtype": "float16"}, marks=pytest.mark.verify),
         pytest.param({"dtype": "float16", "vocabulary": 131_072, "tokens": 4}, marks=pytest.mark.verify),
         {"tokens": 1, "vocabulary": 2, "width": 2},
-        {"images": 2, "tokens": 3},
+        pytest.param({"images": 2, "tokens": 3}, marks=pytest.mark.verify),
     ],
     ids=str,
 )

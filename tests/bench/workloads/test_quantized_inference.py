@@ -135,6 +135,7 @@ def test_a_later_run_with_keras_quantisation_reports_float32_layers_and_skips_ev
     assert "training" not in found.details
 
 
+@pytest.mark.verify
 def test_keras_models_are_compiled_in_the_phase_of_that_name(context):
     ready = context(run=1)
     built = QUANTIZED.build(_params(engine="keras"), ready)

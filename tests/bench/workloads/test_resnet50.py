@@ -112,6 +112,7 @@ def inference(context):
     return _executed(context(), mode="inference", batch_size=3)
 
 
+@pytest.mark.verify
 def test_inference_is_checked_against_keras_own_call(inference):
     assert inference.complete(0.0, 0.0) is None
     found = inference.verify()

@@ -74,6 +74,7 @@ def test_targets_are_the_next_characters_and_the_parts_share_none(context):
     assert found.amounts == {"character": 1 / 20}
 
 
+@pytest.mark.verify
 def test_results_are_reported_with_unigram_and_bigram_baselines(training):
     assert training.data.kind == "real"
     assert training.test["nats_per_character"] > 0

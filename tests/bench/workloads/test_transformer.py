@@ -161,6 +161,7 @@ def test_formulas_agree_with_the_count_of_the_framework(context, mode):
     assert built.counted_flops() == pytest.approx(TRANSFORMER.flops(given), rel=0.001)
 
 
+@pytest.mark.verify
 def test_a_training_agrees_with_the_plain_step_and_learns(with_room):
     """Before the training, it needs about ln 256 = 5.5 nats."""
     given = params(context=32, epochs=1, steps_per_epoch=40)
@@ -173,7 +174,7 @@ def test_a_training_agrees_with_the_plain_step_and_learns(with_room):
     assert built.counted_flops() == pytest.approx(TRANSFORMER.flops(given))
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.verify)])
 @pytest.mark.parametrize("mode", ["prefill", "decode"])
 def test_outputs_are_verified(context, mode, precision):
     built = started(TRANSFORMER.build(params(mode=mode, context=24, batch_size=2, precision=precision), context()))
@@ -215,7 +216,9 @@ def _elsewhere(step):
     return lambda inputs, state: step([inputs[0], inputs[1] - 1], state)
 
 
-@pytest.mark.parametrize("fault", [_stale, _elsewhere, _unlike, _one_wrong])
+@pytest.mark.parametrize(
+    "fault", [_stale, *(pytest.param(each, marks=pytest.mark.verify) for each in (_elsewhere, _unlike, _one_wrong))]
+)
 def test_faults_of_the_cache_are_found(context, monkeypatch, fault):
     ready = context()
     honest = type(ready.framework).step
@@ -247,7 +250,7 @@ def test_the_shortest_context_is_two_tokens(context):
     assert built.verify().warnings == []
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.verify)])
 def test_weights_of_a_training_at_a_shorter_context_generate(context, tensorflow, tmp_path, precision):
     trained = transformer.new_model(tensorflow.keras, params(context=12), jit_compile=False)
     trained.save_weights(tmp_path / "model.weights.h5")

@@ -132,6 +132,7 @@ def test_the_first_steps_of_a_window_are_left_out_of_the_loss(tensorflow):
     assert float(again(true, predicted)) == pytest.approx(2.0)
 
 
+@pytest.mark.verify
 def test_each_epoch_is_validated(trained):
     _, training = trained
     assert training.data.kind == "real"

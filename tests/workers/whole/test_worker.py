@@ -31,13 +31,13 @@ from tests.workers.whole.looking import (
 
 
 @two_cores
+@pytest.mark.verify
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("many", [8, pytest.param(200, marks=pytest.mark.verify)])
-def test_two_workers_run_many_jobs_once_each(start_worker, settings, many):
+def test_two_workers_run_many_jobs_once_each(start_worker, settings):
     for device in (HERE, THERE):
         start_worker(device, settings)
     until_idle(settings, 2)
-    ids = submit(settings, *[tiny()] * many)
+    ids = submit(settings, *[tiny()] * 200)
     eventually(lambda: jobs_of(settings, ids[-1])[0].done, within_s=300)
     eventually(lambda: all(job.done for job in jobs_of(settings, *ids)))
     jobs = jobs_of(settings, *ids)

@@ -26,7 +26,7 @@ def _epoch(trainer, count):
     return trainer.finish_epoch()
 
 
-@pytest.mark.parametrize("batch_size", [4, 7, SAMPLES])
+@pytest.mark.parametrize("batch_size", [4, 7, pytest.param(SAMPLES, marks=pytest.mark.verify)])
 def test_an_epoch_sees_every_sample_once(framework, model_of, batch_size):
     model = model_of(rate=0.0)
     trainer = framework.trainer(model, DATA, batch_size, seed=0)
@@ -79,6 +79,7 @@ def test_replicas_train_as_one_device_does(framework, model_of):
     assert [together.steps(1) for _ in range(6)] == pytest.approx(losses, rel=ROUNDING)
 
 
+@pytest.mark.verify
 def test_a_thousand_steps_in_a_row_go_through(framework, model_of):
     """Concurrent steps on virtual devices can deadlock."""
     trainer = framework.trainer(model_of(rate=0.01), DATA, 4, seed=0)
@@ -99,7 +100,10 @@ def test_the_order_is_the_seeds_and_changes_with_every_shuffle(framework, model_
     assert first != other
 
 
-@pytest.mark.parametrize("counts", [(7,), (1, 2, 4), (3, 3, 1)])
+@pytest.mark.parametrize(
+    "counts",
+    [pytest.param((7,), marks=pytest.mark.verify), (1, 2, 4), pytest.param((3, 3, 1), marks=pytest.mark.verify)],
+)
 def test_steps_in_one_call_train_as_single_ones_do(framework, model_of, counts):
     """Up to four steps per call, over orders of five batches."""
     (one, singly), (other, together) = (

@@ -101,7 +101,7 @@ def test_the_learning_rate_is_reported_without_validation_too(context):
     assert [epoch.validation_loss for epoch in epochs] == [None, None]
 
 
-@pytest.mark.parametrize("several", [1, 3, 4])
+@pytest.mark.parametrize("several", [*(pytest.param(each, marks=pytest.mark.verify) for each in (1, 4)), 3])
 def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(context, several):
     judge = Judge()
     given = TrainingParams(batch_size=10, learning_rate=RATE, jit_compile=False, steps_per_execution=several, epochs=2)
@@ -410,8 +410,8 @@ def test_steps_that_a_framework_makes_in_separate_calls_only_fail(tensorflow, co
     ("name", "params"),
     [
         ("imdb_lstm", {"data": "synthetic", "train_samples": 40, "test_samples": 10, "length": 5}),
-        ("weather_gru", {"data": "synthetic", "window": 5, "warmup_steps": 1}),
-        ("shakespeare_lstm", {"window": 5, "embedding": 4}),
+        pytest.param("weather_gru", {"data": "synthetic", "window": 5, "warmup_steps": 1}, marks=pytest.mark.verify),
+        pytest.param("shakespeare_lstm", {"window": 5, "embedding": 4}, marks=pytest.mark.verify),
     ],
 )
 def test_only_steps_made_count_as_work(tensorflow, context, name, params):

@@ -66,8 +66,8 @@ def _raised(found):
     return {raised.code: raised for raised in found.warnings}
 
 
-@pytest.mark.parametrize("run", [0, 1])
-@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("run", [0, pytest.param(1, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.verify), 3])
 def test_the_optimiser_made_as_many_steps_as_the_figure_counts(context, run, at_once):
     found = _verified(_training(context(run=run), steps_per_execution=at_once))
     assert "UNIT_MISMATCH" not in _raised(found)
@@ -132,8 +132,8 @@ class Rounding:
 @pytest.mark.parametrize(
     ("rounded", "by_operation"),
     [
-        ([], {"product": "float32", "convolution": "float32"}),
-        (["conv"], {"product": "float32", "convolution": "tf32"}),
+        pytest.param([], {"product": "float32", "convolution": "float32"}, marks=pytest.mark.verify),
+        pytest.param(["conv"], {"product": "float32", "convolution": "tf32"}, marks=pytest.mark.verify),
         (["matmul", "conv"], {"product": "tf32", "convolution": "tf32"}),
     ],
 )

@@ -59,7 +59,8 @@ class _ByFile(LoadFileScheduling):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    return _ByFile(config, log)
+    """`make matrix`, with --dist loadscope, has too few other tests beside those that share a framework."""
+    return _ByFile(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_ignore_collect(collection_path, config):

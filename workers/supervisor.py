@@ -11,7 +11,7 @@ from typing import Protocol
 
 from dyno.bench import contract
 from dyno.bench.devices.locks import DeviceTurn, HeldLocks
-from dyno.bench.registry import resolve
+from dyno.bench.registry import resolve_stored
 from dyno.bench.runner.monitor import has_lost_device
 from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable, UnknownWorkload
 from dyno.logging import WORKER_LOG, event, log_context_of_job
@@ -38,7 +38,7 @@ def claim_filter(device: Device, workloads: Mapping[str, contract.Workload]) -> 
 
 def _fits(spec: Spec, device: Device, workloads: Mapping[str, contract.Workload]) -> bool:
     try:
-        return resolve(spec, workloads).can_run(device)
+        return resolve_stored(spec, workloads).can_run(device)
     except (UnknownWorkload, InvalidSpec):
         return True
     except Exception:  # noqa: BLE001 - a bug in the workload must not block the next jobs

@@ -57,6 +57,7 @@ __all__ = [
     "find",
     "registry",
     "resolve",
+    "resolve_stored",
     "validate_params",
     "with_defaults_of",
     "workload",
@@ -182,6 +183,13 @@ def resolve(spec: Spec, workloads: Mapping[str, Workload] | None = None) -> Reso
     spec = with_defaults_of(named, spec)
     params = validate_params(named, spec.params, spec.replicas, spec.framework)
     return ResolvedSpec(fill_defaults(spec, params), named, params)
+
+
+def resolve_stored(spec: Spec, workloads: Mapping[str, Workload] | None = None) -> ResolvedSpec:
+    """Like `resolve`, for a spec from the store. A newer version may have stored nulls for params that it added."""
+    known = workload(spec.workload, workloads).params.model_fields
+    params = {name: value for name, value in spec.params.items() if name in known or value is not None}
+    return resolve(spec.model_copy(update={"params": params}), workloads)
 
 
 def with_defaults_of(workload: Workload, spec: Spec) -> Spec:

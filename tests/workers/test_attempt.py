@@ -73,3 +73,14 @@ def test_a_run_finds_no_temporary_files_of_earlier_runs(quick, store, supervisor
     supervisor_of(quick, forking).serve()
     assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
     assert found == [[], [], []]
+
+
+@pytest.mark.parametrize(("value", "status"), [(None, Status.SUCCEEDED), (1, Status.FAILED)])
+def test_a_param_of_a_newer_version_matters_unless_it_is_null(quick, store, supervisor_of, forking, value, status):
+    """A stored spec has all params of the version that stored it. A worker of an older version runs it, too."""
+    spec = tiny()
+    job_id = store.submit(spec.model_copy(update={"params": spec.params | {"of_a_newer_version": value}}))
+    supervisor_of(quick, forking).serve()
+    job = store.job(job_id)
+    assert job.status is status
+    assert value is None or job.failure.message == "/params/of_a_newer_version: Unknown field"

@@ -20,7 +20,7 @@ from dyno.bench import contract
 from dyno.bench.devices.locks import lock_paths, shared_lock_paths
 from dyno.bench.measure import baseline_outcome, result_metrics, stopping_rule
 from dyno.bench.measure.assemble import assemble
-from dyno.bench.registry import resolve
+from dyno.bench.registry import resolve_stored
 from dyno.bench.runner.launcher import Launcher
 from dyno.bench.runner.limits import RunnerLimits
 from dyno.bench.runner.monitor import HeartbeatSource, RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
@@ -149,7 +149,7 @@ def variants_of(
     variants: list[Variant] = []
     names: Sequence[VariantName | None] = _NAMES if len(spec.arms) > 1 else [None]
     for name, arm in zip(names, spec.arms, strict=False):
-        resolved = resolve(arm, workloads)
+        resolved = resolve_stored(arm, workloads)
         if errors := resolved.check_units(device):
             raise InvalidSpec(errors)
         repeats = variants[0] if name == "control" else None

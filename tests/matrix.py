@@ -37,7 +37,7 @@ LONG = ["-n", "2", "--dist", "loadscope", "-m", "not alone", *MEASURING]
 SHORT = ["-n", "2", "--dist", "loadscope", "-m", "not alone and not verify", *MEASURING]
 # Tests of what reads the processor's identity, and of the outputs that pages show.
 IDENTIFYING = [
-    *("-n", "2", "--dist", "loadscope", "-m", "not alone"),
+    *("-n", "2", "--dist", "loadfile", "-m", "not alone"),
     *("tests/bench/devices", "tests/bench/workloads/test_device_info.py", "tests/bench/runner/test_checked_runs.py"),
     *("tests/bench/measure/test_host_noise.py", "tests/service/test_doctor.py", "tests/cli/test_render.py"),
     *("tests/workers/whole/test_worker.py", "tests/cli/test_up.py"),

@@ -246,7 +246,8 @@ class Case:
     peak for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's dtype.
     `bytes`: the compulsory traffic of an execution. Each weight and input is read once, each output written once.
     `amounts`: see `Verification`. `grown`: see `Growable`. `counted_flops`: see `Countable`. `counted_bytes`: the size
-    of the arrays that an execution reads and writes, as the framework holds them.
+    of the arrays that an execution reads and writes, as the framework holds them. `over_link`: whether the bytes cross
+    a link, such as PCIe, whose bandwidth limits the speed instead of the memory's.
     """
 
     name: str
@@ -259,6 +260,7 @@ class Case:
     counted_flops: Callable[[], float | None] | None = None
     bytes: float | None = None
     counted_bytes: Callable[[], float] | None = None
+    over_link: bool = False
 
 
 @runtime_checkable

@@ -46,6 +46,7 @@ class CaseRecord(Stored):
     work: float
     flops: float
     bytes: float | None = None  # compulsory traffic of one execution
+    over_link: bool = False
     dtype: str
     amounts: dict[str, float] = {}
     summary: RunSummary

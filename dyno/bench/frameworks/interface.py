@@ -225,6 +225,28 @@ class HasCollectives(Protocol):
         """Unit r gets rows[r]. No compilation is left for the first execution."""
 
 
+class Transfer(Protocol):
+    """A copy of one array between the memory of the host and that of the device."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the array, as the framework holds it."""
+
+    def execute(self, count: int) -> None:
+        """Copy `count` times, and wait until the last copy has ended."""
+
+    def arrived(self) -> NDArray[np.float32]:
+        """The values that the last copy wrote."""
+
+
+@runtime_checkable
+class HasTransfers(Protocol):
+    """A framework that copies on each call, to memory that already exists."""
+
+    def transfer(self, values: NDArray[np.float32], *, to_host: bool, pinned: bool) -> Transfer:
+        """`pinned`: whether the host's memory is page-locked, so that the device reads and writes it itself."""
+
+
 class Framework(Protocol):
     name: str
 

@@ -21,6 +21,7 @@ from dyno.bench.frameworks.interface import (
     StreamKernel,
     StreamOperands,
     Trainer,
+    Transfer,
     full_batch,
     split_state,
 )
@@ -176,6 +177,9 @@ class Torch(KerasFramework):
 
         return calls
 
+    def transfer(self, values: NDArray[np.float32], *, to_host: bool, pinned: bool) -> Transfer:
+        return TorchTransfer(self._torch, self._device, values, to_host=to_host, pinned=pinned)
+
     def trainer(
         self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
@@ -244,6 +248,32 @@ class Torch(KerasFramework):
 
     def device_peak_bytes(self, kind: str) -> int | None:
         return int(self._torch.cuda.max_memory_allocated()) if self._device == "cuda" else None
+
+
+class TorchTransfer:
+    """See `dyno.bench.frameworks.interface.Transfer`. Before the first copy, the target's values are NaN."""
+
+    def __init__(self, torch: Any, device: str, values: NDArray[np.float32], *, to_host: bool, pinned: bool) -> None:
+        self._torch, self._device = torch, device
+        on_host = torch.empty(values.shape, pin_memory=pinned)
+        on_device = torch.empty(values.shape, device=device)
+        self._source, self._target = (on_device, on_host) if to_host else (on_host, on_device)
+        self._source.copy_(torch.from_numpy(values))
+        self._target.fill_(math.nan)
+
+    @property
+    def bytes(self) -> int:
+        return int(self._target.nbytes)
+
+    def execute(self, count: int) -> None:
+        for _ in range(count):
+            self._target.copy_(self._source, non_blocking=True)
+        if self._device == "cuda":
+            self._torch.cuda.synchronize()
+
+    def arrived(self) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = self._target.cpu().numpy()
+        return values
 
 
 class TorchTrainer:

@@ -11,6 +11,7 @@ from dyno.models.result import Peak, Roof
 from dyno.models.runner_protocol import RunRecord
 
 _NOT_MEASURED = "the device's peak for this dtype was not measured"
+_LINK = "a link between memories limits this work, and its bandwidth isn't known"
 _UNKNOWN = PeakFigure(value=None, reason=_NOT_MEASURED)
 _INTEGERS = PeakFigure(value=None, unit="OP/s", reason=_NOT_MEASURED)
 
@@ -92,7 +93,9 @@ def roofs(device: Device, peak: Peak, flops: float, records: Sequence[RunRecord]
         return [_roof(None, device, peak, flops, records[0].bytes, records)]
     peaks, of_runs = case_peaks(device, records), result_metrics.by_case(records)
     return [
-        _roof(case.name, device, peaks[case.name], case.flops, case.bytes, of_runs[case.name])
+        Roof(case=case.name, reason=_LINK)
+        if case.over_link
+        else _roof(case.name, device, peaks[case.name], case.flops, case.bytes, of_runs[case.name])
         for case in records[0].cases
     ]
 

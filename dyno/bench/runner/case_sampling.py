@@ -164,6 +164,7 @@ def case_records(sampled: Sequence[SampledCase], summarise: Summarise) -> list[C
             work=timed.case.work,
             flops=timed.case.flops,
             bytes=timed.case.bytes,
+            over_link=timed.case.over_link,
             dtype=timed.case.dtype,
             amounts=dict(timed.case.amounts),
             summary=summarise(timed.taken, timed.first_execution_s),

@@ -54,6 +54,14 @@ class DecoderSizes:
         """The weights that each step reads, apart from a few rows of the embeddings."""
         return self.vocabulary * self.width + self.layers * (self.layer_weights + 2 * self.width) + self.width
 
+    @property
+    def rounded(self) -> tuple[int, int]:
+        """The weights that `round_weights` rounds, and their scales: one for each output of a product."""
+        heads, feeds = self.heads + 2 * self.kv_heads, 2 if self.activation == "swiglu" else 1
+        scales = self.layers * (self.head_dim * heads + 2 * self.width + feeds * self.feed_forward)
+        weights, projection = self.layers * self.layer_weights, 0 if self.tied else self.vocabulary
+        return weights + projection * self.width, scales + projection
+
     def attention_flops(self, pairs: float) -> float:
         """FLOP of scores and weighted sums for `pairs` of a token and a token that it attends to."""
         return 4.0 * self.layers * self.heads * self.head_dim * pairs
@@ -276,6 +284,16 @@ def _layer(keras: Any, methods: type) -> Any:
 def new_decoder(keras: Any, sizes: DecoderSizes, context: int) -> Any:
     """A decoder with new weights, in Keras' current dtype policy."""
     return _layer(keras, _Decoder)(asdict(sizes), context, name="decoder")
+
+
+def round_weights(keras: Any, decoder: Any) -> None:
+    """Round the weights of products to int8, with a scale for each output: the largest weight becomes 127.
+
+    Products convert them back, and don't round their inputs. Embeddings, and so a tied output projection, stay exact.
+    """
+    for layer in decoder._flatten_layers():
+        if isinstance(layer, keras.layers.Dense):
+            layer.quantize("int8", config=keras.quantizers.Int8QuantizationConfig(activation_quantizer=None))
 
 
 def sequence_model(keras: Any, decoder: Any, tokens: int) -> Any:

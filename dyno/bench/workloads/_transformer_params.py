@@ -48,6 +48,9 @@ class TransformerParams(workload.TrainingParams):
         64, description="Tokens of a sequence; default: 64 to train, a prompt of 256, a cache of 512"
     )
     precision: Dtype = Field("float32", description="Of the products; training keeps float32 weights")
+    weight_dtype: Literal["int8"] | None = Field(
+        None, description="Of the products' weights in memory, for prefill and decode; null: as `precision`"
+    )
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 100
     data: DataKind = Field("auto", description=SAMPLED)
     rate_per_s: contract.RatePerS | None = Field(None, description=f"{contract.RATE}. For prefill and decode")
@@ -95,6 +98,10 @@ class TransformerParams(workload.TrainingParams):
 
     def _of_training(self) -> list[FieldError]:
         errors = []
+        if self.weight_dtype is not None:
+            errors.append(
+                FieldError("/weight_dtype", "not-trainable", "integers can't be trained: leave this field out")
+            )
         if self.rate_per_s is not None:
             detail = 'with the mode "train", no calls are timed: leave this field out'
             errors.append(FieldError("/rate_per_s", "no-calls", detail))
@@ -127,8 +134,12 @@ def traffic_bytes(params: TransformerParams) -> float:
     """The compulsory traffic of a prefill or decode: weights, cache and logits. The token ids are negligible."""
     sizes, item = params.sizes, _ITEM_BYTES[params.precision]
     tokens = params.context if params.mode == "prefill" else params.context + 1  # read, and one written
+    weights = sizes.read_weights * item
+    if params.weight_dtype is not None:
+        rounded, scales = sizes.rounded
+        weights += rounded * (1 - item) + scales * item
     cache = params.batch_size * sizes.cache_elements(tokens) * item
-    return float(sizes.read_weights * item + cache + 4 * params.batch_size * sizes.vocabulary)
+    return float(weights + cache + 4 * params.batch_size * sizes.vocabulary)
 
 
 def sample_counts(params: TransformerParams) -> cost.SampleCounts:
@@ -177,6 +188,7 @@ def _compared_s(params: TransformerParams, device: Device) -> float:
     if params.mode == "train":
         return 0.0
     sequences = min(params.batch_size, COMPARED) * (2 if params.mode == "decode" else 1)
+    sequences += 0 if params.weight_dtype is None else 2
     rate = estimates.rate_flop_per_s(device, params.precision, _REACHED_EAGERLY, _ASSUMED_FLOP_PER_S)
     return sequences * params.sizes.forward_flops(params.context, 1) / rate
 

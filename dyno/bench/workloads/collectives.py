@@ -32,17 +32,13 @@ from pydantic import Field
 
 from dyno.bench import contract, estimates
 from dyno.bench.frameworks.interface import Collective, CompiledCollective, HasCollectives
-from dyno.bench.measure import correctness, result_checks
-from dyno.bench.measure.warnings import OUTPUT_CODES, warning
-from dyno.bench.workloads.memory_bandwidth import MOST_CASES, ArrayBytes, conflicts_of_sizes, named_cases
+from dyno.bench.measure.warnings import warning
+from dyno.bench.workloads import _exact as exact
+from dyno.bench.workloads._exact import ITEM_BYTES, MOST_CASES, ArrayBytes
 from dyno.errors import FieldError
 from dyno.models.device import Device
-from dyno.models.result import Precision, ResultWarning
+from dyno.models.result import ResultWarning
 from dyno.models.spec import FrameworkName
-
-_ITEM_BYTES = 4
-_LARGEST = 1 << 24  # up to here, float32 represents every integer
-_FINE = 0x1FFF  # the bits of a float32 that TF32 and all coarser formats lack
 
 # Bus bandwidth divided by algorithm bandwidth, for a number of units.
 _BUS: dict[Collective, Callable[[int], float]] = {
@@ -70,11 +66,11 @@ class CollectivesParams(contract.Params):
     )
 
     def conflicts(self) -> list[FieldError]:
-        return conflicts_of_sizes(self, "operations", "message_bytes")
+        return exact.conflicts_of_sizes(self, "operations", "message_bytes")
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
         """Each unit sends a part to every unit, so a message has a value for each of them."""
-        least = _ITEM_BYTES * replicas
+        least = ITEM_BYTES * replicas
         name, sizes = ("sizes", self.sizes) if self.sizes else ("message_bytes", [self.message_bytes or least])
         if min(sizes) >= least:
             return []
@@ -88,19 +84,19 @@ class CollectivesParams(contract.Params):
 
     def cases(self, device: Device | None = None) -> list[tuple[str, Collective, int]]:
         """(name, operation, bytes of a message) of each case."""
-        return named_cases(self.operations, self.messages(device), several=self.sizes is not None)
+        return exact.named_cases(self.operations, self.messages(device), several=self.sizes is not None)
 
 
 def part_of(message_bytes: int, units: int) -> int:
     """The number of values in a unit's part of a message. A message is rounded down to whole parts."""
-    return message_bytes // (_ITEM_BYTES * units)
+    return message_bytes // (ITEM_BYTES * units)
 
 
 def traffic_bytes(operation: Collective, part: int, units: int) -> int:
     """The bytes that all units read and write in their own memories: each its input once and its output once."""
     sent = part if operation == "all_gather" else part * units
     gets = part if operation == "reduce_scatter" else part * units
-    return units * (sent + gets) * _ITEM_BYTES
+    return units * (sent + gets) * ITEM_BYTES
 
 
 def _expected(operation: Collective, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -131,8 +127,7 @@ class _Operation:
 
     def _random_rows(self, seed: int, part: int) -> NDArray[np.float32]:
         values = part if self._operation == "all_gather" else part * self._units
-        random, below = np.random.default_rng([seed, values]), _LARGEST // self._units // 2
-        return (2 * random.integers(0, below, (self._units, values), np.int32) + 1).astype(np.float32)
+        return exact.odd_integers([seed, values], (self._units, values), exact.LARGEST // self._units // 2)
 
     def compile(self) -> None:
         self._compiled: CompiledCollective = self._framework.collective(self._operation, self._rows)
@@ -145,7 +140,7 @@ class _Operation:
         return self._framework.collective(self._operation, self._random_rows(self._seed, int(part))).execute
 
     def case(self) -> contract.Case:
-        message, bus = float(self._part * self._units * _ITEM_BYTES), _BUS[self._operation](self._units)
+        message, bus = float(self._part * self._units * ITEM_BYTES), _BUS[self._operation](self._units)
         return contract.Case(
             name=self.name,
             work=bus * message,
@@ -156,23 +151,13 @@ class _Operation:
             grown=self._grown,
             bytes=self._bytes,
             counted_bytes=lambda: float(self._compiled.bytes),
+            over_link=True,
         )
 
-    def check(self) -> tuple[ResultWarning | None, dict[str, Any]]:
-        """Compare all values of all units. Outputs that aren't finite are infinitely far from the expected ones."""
-        outputs, expected = self._compiled.outputs(), _expected(self._operation, self._rows)
-        rel_error = math.inf
-        if outputs.shape == expected.shape:
-            rel_error = float(np.linalg.norm(outputs - expected) / np.linalg.norm(expected))
-        rel_error = rel_error if math.isfinite(rel_error) else math.inf
-        raised = result_checks.result_incorrect(rel_error, 0.0)
-        details = {
-            "message_bytes": self._part * self._units * _ITEM_BYTES,
-            "bytes": self._bytes,
-            "rel_error": correctness.finite(rel_error),
-            "shows_float32": rel_error == 0 and bool((expected.view(np.uint32) & _FINE).any()),
-        }
-        return raised and raised.model_copy(update={"evidence": {"case": self.name, **raised.evidence}}), details
+    def check(self) -> exact.Check:
+        """Compare all values of all units."""
+        facts = {"message_bytes": self._part * self._units * ITEM_BYTES, "bytes": self._bytes}
+        return exact.check(self.name, self._compiled.outputs(), _expected(self._operation, self._rows), **facts)
 
 
 class Collectives(contract.CaseByCase):
@@ -185,19 +170,9 @@ class Collectives(contract.CaseByCase):
         super().__init__(self._operations, [operation.case() for operation in self._operations])
 
     def verify(self) -> contract.Verification:
-        checks = {operation.name: operation.check() for operation in self._operations}
-        details = {name: of_operation for name, (_, of_operation) in checks.items()}
-        observed = "float32" if all(of_operation["shows_float32"] for of_operation in details.values()) else None
-        errors = [of_operation["rel_error"] for of_operation in details.values()]
-        return contract.Verification(
-            warnings=[raised for raised, _ in checks.values() if raised is not None],
-            verified=OUTPUT_CODES,
-            precision=Precision(
-                requested="float32", observed=observed, rel_error=None if None in errors else max(errors)
-            ),
-            details={"operations": details},
-            amounts=dict(self.cases[0].amounts),
-        )
+        found = exact.verification({each.name: each.check() for each in self._operations}, "operations")
+        found.amounts |= self.cases[0].amounts
+        return found
 
 
 _ASSUMED_BYTES_PER_S = {"cpu": 2e9, "gpu": 2e10, "tpu": 2e10}  # bus bandwidth
@@ -219,7 +194,7 @@ def estimate(
     # The checks of the first run need a further operation, with messages up to twice as long.
     held = (sum(traffic) + 2 * max(traffic)) // (1 if kind == "cpu" else replicas)
     on_host = 2 * sum(traffic) if kind == "cpu" else 0
-    values = sum(traffic) / _ITEM_BYTES
+    values = sum(traffic) / ITEM_BYTES
     return contract.Estimate(
         _START_S * len(cases) + _MAKING_S * values + 2 * math.fsum(times_s),
         held + on_host + estimates.runtime_bytes(device),

@@ -22,8 +22,8 @@ takes 2 us, so small arrays show the call instead of the cache.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -31,27 +31,18 @@ from pydantic import Field
 from dyno.bench import contract, estimates
 from dyno.bench.devices.cpu import data_caches, streamed_bytes
 from dyno.bench.frameworks.interface import STREAM, Framework, StreamKernel, StreamOperands
-from dyno.bench.measure import correctness, result_checks
-from dyno.bench.measure.warnings import OUTPUT_CODES
+from dyno.bench.workloads import _exact as exact
+from dyno.bench.workloads._exact import ITEM_BYTES, MOST_CASES, Array, ArrayBytes
 from dyno.errors import FieldError
 from dyno.models.device import Device
-from dyno.models.result import Precision, ResultWarning
 from dyno.models.spec import FrameworkName
 
 ARRAYS: dict[StreamKernel, int] = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 
-_ITEM_BYTES = 4
 LARGE_BYTES = 32 << 20  # from here on, a call costs about 1 % of a kernel: 50 us of 4 ms
 _LOOPED_BYTES = 128 << 20  # of x in all kernels of one loop
 _LEAST_KERNELS = 128  # TensorFlow writes y once more at the start of a loop: at most 0.4 % of the bytes
 _ACCELERATOR_BYTES = 1 << 30  # more than any cache
-MOST_CASES = 64
-_LARGEST = 1 << 24  # up to here, float32 represents every integer
-_FINE = 0x1FFF  # the bits of a float32 that TF32 and all coarser formats lack
-
-Work = TypeVar("Work", bound=str)
-Array = Any  # a NumPy array
-ArrayBytes = Annotated[int, Field(ge=1024, le=1 << 36, multiple_of=_ITEM_BYTES)]
 
 
 class MemoryBandwidthParams(contract.Params):
@@ -70,7 +61,7 @@ class MemoryBandwidthParams(contract.Params):
     )
 
     def conflicts(self) -> list[FieldError]:
-        return conflicts_of_sizes(self, "kernels", "array_bytes")
+        return exact.conflicts_of_sizes(self, "kernels", "array_bytes")
 
     def arrays(self, device: Device | None) -> list[int]:
         """The bytes of an array, in each size."""
@@ -85,36 +76,7 @@ class MemoryBandwidthParams(contract.Params):
 
     def cases(self, device: Device | None = None) -> list[tuple[str, StreamKernel, int]]:
         """(name, kernel, bytes of an array) of each case."""
-        return named_cases(self.kernels, self.arrays(device), several=self.sizes is not None)
-
-
-def conflicts_of_sizes(params: Any, works: str, one_size: str) -> list[FieldError]:
-    """Errors in `sizes` and the fields named `works` and `one_size`: a list, and a size instead of `sizes`."""
-    names, sizes = getattr(params, works), params.sizes or []
-    errors = [
-        FieldError(f"/{name}", "not-unique", "name each value once")
-        for name, values in ((works, names), ("sizes", sizes))
-        if len(set(values)) < len(values)
-    ]
-    if sizes and getattr(params, one_size):
-        errors.append(FieldError(f"/{one_size}", "conflict", f"give {one_size} or sizes, not both"))
-    if (cases := len(names) * max(1, len(sizes))) > MOST_CASES:
-        detail = f"{cases} cases ({works} x sizes); at most {MOST_CASES}: use fewer {works} or sizes"
-        errors.append(FieldError("/sizes", "too-many", detail))
-    return errors
-
-
-def named_cases(works: Sequence[Work], sizes: Sequence[int], *, several: bool) -> list[tuple[str, Work, int]]:
-    """(name, work, bytes) of each case. `several`: whether the sizes belong in the names."""
-    return [(f"{work}_{_size_label(size)}" if several else work, work, size) for work in works for size in sizes]
-
-
-def _size_label(size_bytes: int) -> str:
-    """In the largest unit that gives a whole number: "64MiB", "1000B"."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size_bytes % unit == 0:
-            return f"{size_bytes // unit}{name}"
-    return f"{size_bytes}B"
+        return exact.named_cases(self.kernels, self.arrays(device), several=self.sizes is not None)
 
 
 def kernels_in(array_bytes: int, kind: str) -> int:
@@ -133,11 +95,11 @@ class _Operands:
     """The arrays x and z of one size, on the host and on the device. All kernels of the size share them."""
 
     def __init__(self, size_bytes: int, context: contract.BuildContext) -> None:
-        self._framework, count = context.framework, size_bytes // _ITEM_BYTES
+        self._framework, count = context.framework, size_bytes // ITEM_BYTES
         self.times = kernels_in(size_bytes, context.device.driven_as if context.device else "cpu")
-        random, values = np.random.default_rng([context.seed, size_bytes]), _LARGEST // (2 + self.times) // 2
         with context.phase("data"):
-            self._on_host = [(2 * random.integers(0, values, count, np.int32) + 1).astype(np.float32) for _ in range(2)]
+            below = exact.LARGEST // (2 + self.times) // 2
+            self._on_host = exact.odd_integers([context.seed, size_bytes], (2, count), below)
         with context.phase("build"):
             self._on_device = [self._framework.array(array, "float32") for array in self._on_host]
 
@@ -149,12 +111,13 @@ class _Operands:
     def expected(self, kernel: StreamKernel) -> Array:
         """The values of y after an execution."""
         x, z = self._on_host
-        return STREAM[kernel](x, z, np.float32(1 + self.times * _step(kernel)))
+        y: Array = STREAM[kernel](x, z, np.float32(1 + self.times * _step(kernel)))
+        return y
 
     def bytes(self, kernel: StreamKernel) -> int:
         """The size of the framework's arrays in one kernel; y is as large as x."""
         elements: int = math.prod(self._on_device[0].shape)
-        return ARRAYS[kernel] * elements * _ITEM_BYTES
+        return ARRAYS[kernel] * elements * ITEM_BYTES
 
     def empty(self) -> Any:
         """An array for y. Its values are NaN, so a kernel that doesn't write all of them is found."""
@@ -207,26 +170,10 @@ class _Kernel:
             counted_bytes=lambda: float(self._times * self._operands.bytes(self._kernel)),
         )
 
-    def check(self) -> tuple[ResultWarning | None, dict[str, Any]]:
+    def check(self) -> exact.Check:
         """Compare all values of y."""
-        expected = self._operands.expected(self._kernel)
-        rel_error = _distance(self._framework.numpy(self._y), expected)
-        raised = result_checks.result_incorrect(rel_error, 0.0)
-        details = {
-            "array_bytes": self.size_bytes,
-            "bytes": self._bytes,
-            "kernels": self._times,
-            "rel_error": correctness.finite(rel_error),
-            "shows_float32": rel_error == 0 and bool((expected.view(np.uint32) & _FINE).any()),
-        }
-        return raised and raised.model_copy(update={"evidence": {"case": self.name, **raised.evidence}}), details
-
-
-def _distance(values: Array, expected: Array) -> float:
-    if np.array_equal(values, expected):
-        return 0.0
-    distance = float(np.linalg.norm(values - expected) / np.linalg.norm(expected))
-    return distance if math.isfinite(distance) else math.inf
+        facts = {"array_bytes": self.size_bytes, "bytes": self._bytes, "kernels": self._times}
+        return exact.check(self.name, self._framework.numpy(self._y), self._operands.expected(self._kernel), **facts)
 
 
 class Stream(contract.CaseByCase):
@@ -242,18 +189,10 @@ class Stream(contract.CaseByCase):
         super().__init__(self._kernels, [kernel.case() for kernel in self._kernels])
 
     def verify(self) -> contract.Verification:
-        checks = {kernel.name: kernel.check() for kernel in self._kernels}
-        details = {name: of_kernel for name, (_, of_kernel) in checks.items()}
-        first, errors = next(iter(details.values())), [of_kernel["rel_error"] or 0.0 for of_kernel in details.values()]
-        observed = "float32" if all(of_kernel["shows_float32"] for of_kernel in details.values()) else None
         # Users give several sizes to measure caches, too.
-        working_set = {} if self._several else {"working_set_bytes": first["array_bytes"]}
-        return contract.Verification(
-            warnings=[raised for raised, _ in checks.values() if raised is not None],
-            verified=OUTPUT_CODES,
-            precision=Precision(requested="float32", observed=observed, rel_error=max(errors)),
-            details={"kernels": details, "caches": self._caches, **working_set},
-        )
+        working_set = {} if self._several else {"working_set_bytes": self._kernels[0].size_bytes}
+        checks = {kernel.name: kernel.check() for kernel in self._kernels}
+        return exact.verification(checks, "kernels", caches=self._caches, **working_set)
 
 
 _ASSUMED_BYTES_PER_S = {"cpu": 5e9, "gpu": 3e11, "tpu": 3e11}
@@ -272,7 +211,7 @@ def estimate(
     arrays = 2 * sum(sizes) + sum(size for _, _, size in cases) + 2 * max(sizes)
     on_host = 2 * sum(sizes) + 3 * max(sizes)
     memory_bytes = arrays + estimates.runtime_bytes(device) + (on_host if kind == "cpu" else 0)
-    elements = sum(size for _, _, size in cases) / _ITEM_BYTES
+    elements = sum(size for _, _, size in cases) / ITEM_BYTES
     return contract.Estimate(
         _START_S * len(cases) + _MAKING_S * elements + 2 * math.fsum(times_s), memory_bytes, executions_s=times_s
     )

@@ -9,6 +9,10 @@ multiply-add = 2, with W weights in a block's products, V the vocabulary, d the 
   FLOP utilisation.
 - decode: 2·(L·W + V·d) + 4·L·h·s·C for a token that attends to C tokens.
 
+With `weight_dtype` "int8", prefill and decode keep the weights of the products in int8, with a scale for each output,
+and convert them back in each product. This saves time only if the framework converts while it multiplies. Otherwise it
+first writes the converted weights to memory.
+
 A step of decode reads all weights once, and the keys and values of each sequence. A larger batch shares the weights
 among more tokens, but not the cache. So memory is the limit of small batches, and of every batch at a long context,
 where reading the cache takes longer than computing with it. `roofs` shows which limit binds.
@@ -131,5 +135,5 @@ WORKLOAD = contract.Workload(
         details=frozenset({"weights"}),
     ),
     bench={"batch_size": 8, "epochs": 2, "steps_per_epoch": 50},
-    options="training, prefill or decode; sizes from 0.8 M to 8 G weights; three precisions",
+    options="training, prefill or decode; sizes from 0.8 M to 8 G weights; three precisions, int8 weights",
 )

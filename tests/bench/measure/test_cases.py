@@ -94,6 +94,16 @@ def test_the_table_of_cases_has_each_ones_fraction_of_its_own_peak(several, resu
     assert table["large"]["medians_s"] == [2.0]
 
 
+def test_only_work_that_crosses_no_link_is_compared_with_the_memory(several, result, device):
+    run = several([1.0] * 20, [2.0] * 20)
+    cases = [case.model_copy(update={"bytes": 1e6, "over_link": case.name == "small"}) for case in run.cases]
+    memory = PeakFigure(value=1e6, unit="bytes/s", provenance="measured here")
+    fast = device.model_copy(update={"memory_bandwidth": memory})
+    small, large = result([run.model_copy(update={"cases": cases})], on=fast).roofs
+    assert (small.binds, small.fraction, large.binds, large.fraction) == (None, None, "memory", 0.5)
+    assert "link" in small.reason
+
+
 def test_work_in_several_dtypes_has_no_fraction_of_the_peak_of_one(several, result):
     run = several([1.0] * 20, [2.0] * 20)
     cases = [case.model_copy(update={"dtype": "int8+float32"}) for case in run.cases]

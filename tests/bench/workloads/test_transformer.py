@@ -261,6 +261,32 @@ def test_weights_of_a_training_at_a_shorter_context_generate(context, tensorflow
     np.testing.assert_allclose(embeddings, trained.get_weights()[0], rtol=0 if precision == "float32" else 2**-8)
 
 
+@pytest.mark.parametrize("mode", ["prefill", pytest.param("decode", marks=pytest.mark.verify)])
+def test_int8_weights_change_logits_by_little_and_are_a_quarter_of_the_bytes(context, mode):
+    given = params(mode=mode, context=24, weight_dtype="int8")
+    built = started(TRANSFORMER.build(given, context()))
+    found = built.verify()
+    assert (found.warnings, found.details["weights"]) == ([], given.sizes.weights)
+    assert 0.001 < found.details["rel_error_of_int8"] < 0.05
+    assert built.counted_flops() == pytest.approx(TRANSFORMER.flops(given), rel=0.001)
+    weights = sum(each.numpy().nbytes for each in built._decoder.weights)
+    tokens = {"prefill": 24, "decode": 25}[mode]
+    assert found.bytes == weights + 4 * given.sizes.cache_elements(tokens) + 4 * 256
+
+
+def test_a_wrong_scale_of_int8_weights_is_found(context, monkeypatch):
+    honest = decoder.round_weights
+
+    def one_is_wrong(keras, of_all):
+        honest(keras, of_all)
+        scale = of_all.blocks[0].down.kernel_scale
+        scale.assign(scale / 127)
+
+    monkeypatch.setattr(decoder, "round_weights", one_is_wrong)
+    found = started(TRANSFORMER.build(params(mode="prefill", context=24, weight_dtype="int8"), context())).verify()
+    assert [raised.code for raised in found.warnings] == ["RESULT_INCORRECT"]
+
+
 def test_float16_is_refused_on_a_cpu_only(device):
     half = params(precision="float16")
     assert [error.pointer for error in TRANSFORMER.refuses(half, device)] == ["/precision"]
@@ -289,6 +315,7 @@ def test_a_dropped_block_is_found(context, monkeypatch, mode):
         ({"mode": "decode", "train": "full"}, "/params/train"),
         ({"mode": "decode", "epochs": 2}, "/params/epochs"),
         ({"rate_per_s": 5}, "/params/rate_per_s"),
+        ({"weight_dtype": "int8"}, "/params/weight_dtype"),
         ({"head_dim": 7}, "/params/head_dim"),
         ({"context": 1 << 20}, "/params/context"),
         ({"vocabulary": 100}, "/params/vocabulary"),

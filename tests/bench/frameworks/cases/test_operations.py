@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dyno.bench.frameworks import framework as framework_named
-from dyno.bench.frameworks.interface import STREAM, StreamOperands
+from dyno.bench.frameworks.interface import STREAM, HasTransfers, StreamOperands
 from dyno.errors import DeviceUnavailable
 
 RANDOM = np.random.default_rng(0)
@@ -158,3 +158,15 @@ def test_a_step_passes_its_state_on(framework, jit_compile):
     assert framework.counted_flops(step) == 2 * 2 * 3 * 3
     if framework.name == "jax":
         assert old[0].is_deleted(), "its memory is that of the new state"
+
+
+@pytest.mark.parametrize("to_host", [False, True])
+def test_a_copy_writes_all_values_each_time(framework, to_host):
+    if not isinstance(framework, HasTransfers):
+        pytest.skip(f"{framework.name} may answer a second copy from the first one")
+    values = RANDOM.normal(size=1000).astype(np.float32)
+    copy = framework.transfer(values, to_host=to_host, pinned=False)  # without CUDA, PyTorch can't pin memory
+    assert np.isnan(copy.arrived()).all()
+    copy.execute(2)
+    assert np.array_equal(copy.arrived(), values)
+    assert copy.bytes == 4000

@@ -238,6 +238,14 @@ class Countable(Protocol):
         """FLOP of one execution as the framework counts them in its trace; None if it can't count them."""
 
 
+@runtime_checkable
+class UnderLoad(Protocol):
+    """A `Built` that also answers queries which arrive at random."""
+
+    def answer_queries(self, most_s: float, seed: int) -> None:
+        """Called once, after the last sample, with the time for it and a seed of the run. `verify` has the figures."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One of several pieces of work that a run times in turn, such as a size or a model format.

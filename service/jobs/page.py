@@ -17,6 +17,7 @@ from dyno.bench.measure.result_series import history_of
 from dyno.bench.measure.warnings import MIN_PROCESSES
 from dyno.charts import result_charts as charts
 from dyno.charts.ladder import ladder
+from dyno.charts.load import load
 from dyno.charts.roofline import roofline, works_of
 from dyno.errors import InvalidBaseline, NoResult, RecordUnreadable
 from dyno.models.baseline import NewBaseline
@@ -104,6 +105,7 @@ async def _of_result(state: State, job: Job) -> dict[str, Any]:
         "phases": charts.phases(result.phases),
         "training": charts.training(epochs) if len(epochs) > 1 else None,
         "ladder": ladder(result),
+        "load": load(result),
         "roofline": roofline("roofline", works_of(result)),
     }
     compared = await _compared(state, job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -10,6 +11,7 @@ from typing import Literal
 from dyno.bench.measure.compare_results import compare
 from dyno.charts import result_charts, several, sweep_charts
 from dyno.charts.ladder import ladder
+from dyno.charts.load import load
 from dyno.charts.roofline import RooflineWork, roofline
 from dyno.models.comparison import Comparative, CompareResults, Ratio, names_with_devices
 from dyno.models.history import HistoryChange, HistoryContext, HistoryPoint, ResultSeries
@@ -208,6 +210,19 @@ def a_ladder(caches: dict[str, int], kernels: Sequence[str] = ("triad", "copy"),
     )
 
 
+def a_load(capacity_per_s: float = 100.0, limit_s: float = 0.1) -> Result:
+    """Of an M/M/1 queue: its median is ln 2 / (mu - lambda), its p99 ln 100 / (mu - lambda)."""
+    found = capacity_per_s - math.log(100) / limit_s
+    rates = [share * found for share in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.05, 1.1)]
+    left = [max(capacity_per_s - rate, 1.0) for rate in rates]
+    points = [
+        {"rate_per_s": rate, "p50_s": math.log(2) / each, "p99_s": math.log(100) / each}
+        for rate, each in zip(rates, left, strict=True)
+    ]
+    server = {"limit_s": limit_s, "rate_per_s": found, "p50_s": 0.014, "p99_s": 1.1 * limit_s, "curve": points}
+    return a_result("job_1").model_copy(update={"workload": "inference", "details": {"server": server}})
+
+
 WORKS = [a_work("decode", "memory", 0.5, 1.0), a_work("product", "compute", 170.0, 0.5), ADDITION]
 
 
@@ -229,6 +244,8 @@ PICTURES = {
     "rooflines": roofline("several roofs", ROOFS),
     "ladder": ladder(a_ladder(CACHES)),
     "ladder of all kernels without caches": ladder(a_ladder({}, ["copy", "scale", "add", "triad"], 3)),
+    "load": load(a_load()),
+    "load of a fast server": load(a_load(2e4, 0.001)),
     "roofline": roofline("cpu:0-1", WORKS),
     "roofline of one point": roofline("a product", WORKS[1:2]),
     "roofline of many like works": roofline(

@@ -29,6 +29,7 @@ from dyno.charts.drawing import (
     wrapped,
 )
 from dyno.charts.ladder import ladder
+from dyno.charts.load import load
 from dyno.charts.roofline import RooflineWork, roofline
 from dyno.charts.sweep_charts import _DEEPEST
 from dyno.models.result import Roof
@@ -295,6 +296,15 @@ def test_a_ladder_marks_the_caches_at_the_size_of_all_arrays():
 def test_only_a_job_of_several_sizes_has_a_ladder():
     assert ladder(a_ladder({}, rungs=1)) is None
     assert ladder(a_ladder({}).model_copy(update={"workload": "matmul"})) is None
+
+
+def test_the_rate_that_was_found_lies_where_p99_meets_the_limit():
+    titled = [shape for shape in PICTURES["load"].on(FILE_WIDTH).shapes if not isinstance(shape, Label) and shape.title]
+    [limit] = [shape.lines[0] for shape in titled if shape.title == "limit: 100 ms"]
+    median, p99 = [shape.centres[0] for shape in titled if isinstance(shape, Dots)]
+    assert median[0] == p99[0]
+    assert p99[1] < limit[0][1] < median[1], "above the limit is up"
+    assert load(a_ladder({})) is None
 
 
 def test_work_at_its_limit_lies_on_the_roof_and_other_work_below_it():

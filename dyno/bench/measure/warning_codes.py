@@ -425,6 +425,14 @@ _ROWS = (
         device: cooling, power limit, load. After a real change, the band adapts once most of the series is new.""",
     ),
     WarningCode(
+        "LIMIT_MISSED",
+        "B",
+        "At the rate that was found, more queries were late than the limit allows.",
+        found="""For `inference` with the scenario `server`: each run serves queries at the rate that it found. Raised
+        if, with 95 % confidence (Wilson's interval), more than 1 % of them took longer than `limit_ms`.""",
+        do="""Give the job a larger `budget_s`, so that more queries decide. Keep other programs off the machine.""",
+    ),
+    WarningCode(
         "POW2_ONLY",
         "C",
         "All sizes are powers of two, which may be better or worse than their neighbours.",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from dyno.bench.contract import BuildContext, Built, HasCases, ResolvedSpec, Verification
+from dyno.bench.contract import BuildContext, Built, HasCases, ResolvedSpec, UnderLoad, Verification
 from dyno.bench.devices import cpu_speed, locks, sensors
 from dyno.bench.devices.environment import environment
 from dyno.bench.frameworks import framework as framework_named
@@ -165,7 +165,8 @@ class Run:
         first_op_at_s = self._start_device()
         resolved = resolve(self._request.spec)
         built = self._build(resolved)
-        self._times_calls = any(spec.loop for spec in resolved.workload.metrics_for(resolved.params))
+        loops = any(spec.loop for spec in resolved.workload.metrics_for(resolved.params))
+        self._times_calls = loops or isinstance(built, UnderLoad)
         with sensors.sensing(self._device) as source:
             training = self._execute_first(built, source)
             samples, cases = sample_cases(built, self._rule, self._device, source, self._frames, self._framework)
@@ -247,6 +248,11 @@ class Run:
         """The latency of single calls, if the workload has latency metrics."""
         if not self._times_calls:
             return latency.CallReadings()
+        if isinstance(built, UnderLoad):
+            self._frames.report("latency")
+            with without_gc():
+                built.answer_queries(self._load_s(), self._request.spec.seed + self._request.run)
+            return latency.CallReadings()
         cases = {case.name: case.execute for case in built.cases} if isinstance(built, HasCases) else {}
         earlier_rates = self._request.tuned.get(latency.RATES)
         with without_gc():
@@ -259,6 +265,13 @@ class Run:
                 latency.HostCallClock(),
                 lambda: self._frames.report("latency"),
             )
+
+    def _load_s(self) -> float:
+        """The time to answer queries: a part of the run's share of the budget."""
+        share = self._request.share
+        if share is None:
+            return min(latency.MOST_S, self._request.spec.measure.longest_s)
+        return max(latency.LEAST_S, latency.OF_SHARE * share.time_s)
 
     def _loop_s(self, loops: int) -> float:
         """The duration of each loop of calls. All loops together get a part of the run's share of the budget."""

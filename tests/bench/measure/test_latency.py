@@ -26,9 +26,8 @@ class Server:
         self.time_s += 1e-7
         return self.time_s
 
-    def sleep(self, seconds):
-        assert seconds > 0
-        self.time_s += seconds
+    def wait_until(self, time_s):
+        self.time_s = max(self.time_s, time_s)
 
     def execute(self, count):
         assert count == 1, "each call is synchronised"

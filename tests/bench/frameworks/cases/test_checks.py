@@ -17,10 +17,10 @@ from dyno.bench.measure.stopping_rule import StoppingRule
 from dyno.bench.runner.case_sampling import CaseSamples, TraceCounter, take_samples
 from dyno.bench.runner.checks import CheckedCase, run_checks
 from dyno.bench.runner.frame_writer import FrameWriter
+from dyno.bench.workloads._forward import Inference
 from dyno.bench.workloads._matmul_params import MatmulParams
 from dyno.bench.workloads.matmul import Chain, Dispatch, IntegerDispatch
 from dyno.bench.workloads.quantized_inference import convert_model
-from dyno.bench.workloads.resnet50 import Inference
 from dyno.models.device import Device, PeakFigure
 from dyno.models.result import Sensors
 from tests.running import started

@@ -1,0 +1,145 @@
+"""Queues whose answer is known: the rates that the search finds, and batches as a server makes them."""
+
+import math
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from dyno.bench.measure import serving
+from dyno.bench.measure.serving import (
+    WITHIN,
+    Batching,
+    arrivals_of,
+    find_rate,
+    highest_rate,
+    serve,
+)
+from dyno.bench.measure.statistics import quantile
+
+ONE_BY_ONE, SERVICE_S = Batching(), 0.01
+
+
+class Server:
+    """A clock and a model: a batch takes one of the `services_s` of its size, or of the next larger size."""
+
+    def __init__(self, services_s):
+        self._services_s, self._draw, self.time_s = services_s, random.Random(9), 100.0
+
+    def now_s(self):
+        return self.time_s
+
+    def wait_until(self, time_s):
+        self.time_s = max(self.time_s, time_s)
+
+    def execute(self, size):
+        measured = min(each for each in self._services_s if each >= size)
+        self.time_s += self._draw.choice(self._services_s[measured])
+
+
+def waits_within(wait_s, rate_per_s):
+    """P(wait <= `wait_s`) in M/D/1 with SERVICE_S: Erlang (1909), the series of Iversen & Staalhagen (1999)."""
+    load, turns = rate_per_s * SERVICE_S, math.floor(wait_s / SERVICE_S + 1e-9)
+    return (1 - load) * math.fsum(
+        (-rate_per_s * (wait_s - turn * SERVICE_S)) ** turn
+        / math.factorial(turn)
+        * math.exp(rate_per_s * (wait_s - turn * SERVICE_S))
+        for turn in range(turns + 1)
+    )
+
+
+def exact_rate(limit_s):
+    """The rate at which p99 of M/D/1 is `limit_s`, by bisection."""
+    low, high = 0.0, 1 / SERVICE_S
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if waits_within(limit_s - SERVICE_S, middle) >= WITHIN else (low, middle)
+    return low
+
+
+@pytest.mark.parametrize("limit_s", [0.015, 0.03, 0.06, 0.1])
+def test_with_a_fixed_service_time_the_rate_is_that_of_erlang(limit_s):
+    found = highest_rate({1: [SERVICE_S]}, ONE_BY_ONE, limit_s, seed=1)
+    assert found == pytest.approx(exact_rate(limit_s), rel=0.05)
+
+
+@pytest.mark.parametrize("limit_s", [0.06, 0.1, 0.3])
+def test_with_exponential_service_times_the_rate_is_that_of_m_m_1(limit_s):
+    """The response time is exponential with the rate mu - lambda, so p99 is ln 100 / (mu - lambda)."""
+    draw = random.Random(3)
+    services_s = [draw.expovariate(1 / SERVICE_S) for _ in range(20_000)]
+    found = highest_rate({1: services_s}, ONE_BY_ONE, limit_s, seed=2)
+    assert found == pytest.approx(1 / SERVICE_S - math.log(100) / limit_s, rel=0.05)
+
+
+def test_the_rate_grows_with_the_batch_where_a_batch_takes_no_longer():
+    services_s = {size: [SERVICE_S] for size in (1, 2, 4, 8)}
+    rates = [highest_rate(services_s, Batching(size), 0.05, seed=1) for size in (1, 2, 4, 8)]
+    assert all(after > 1.7 * before for before, after in pairwise(rates))
+
+
+def test_a_limit_below_one_call_is_met_at_no_rate():
+    assert highest_rate({1: [SERVICE_S]}, ONE_BY_ONE, 0.9 * SERVICE_S, seed=1) is None
+    server = Server({1: [SERVICE_S]})
+    found = find_rate(server.execute, {1: [SERVICE_S]}, ONE_BY_ONE, 0.009, 1.0, 1, server)
+    assert found == "p99 of a single call is 0.01 s, so no rate keeps the limit of 0.009 s"
+
+
+def test_a_batch_begins_once_it_is_full_or_its_first_query_has_waited():
+    server = Server({1: [1.0], 4: [1.0]})
+    arrivals_s = [10.0, 10.1, 10.2, 10.3, 20.0, 20.1, 20.9]
+    answers = serve(server.execute, arrivals_s, Batching(4, 0.5), server)
+    assert answers.batches == {1: 1, 2: 1, 4: 1}
+    # A full batch begins at 10.3. The next begins at 20.5 without the last query, which begins at 21.5.
+    assert answers.latencies_s == pytest.approx([1.3, 1.2, 1.1, 1.0, 1.5, 1.4, 1.6])
+
+
+def test_queries_wait_while_a_batch_is_answered_and_come_into_the_next_one():
+    server = Server({1: [1.0], 2: [1.0], 4: [2.0]})
+    answers = serve(server.execute, [0.0, 0.5, 0.6, 0.7], Batching(4), server)
+    assert answers.batches == {1: 1, 3: 1}
+    assert answers.latencies_s == pytest.approx([1.0, 2.5, 2.4, 2.3])
+
+
+def test_an_overloaded_server_gives_up_in_time():
+    server = Server({1: [1.0]})
+    answers = serve(server.execute, arrivals_of(1000, 10.0, 1), ONE_BY_ONE, server, ends_s=5.0)
+    assert len(answers.latencies_s) < 10
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.5])
+def test_the_real_run_corrects_what_the_first_service_times_promised(slower):
+    """Calls that come at random take `slower` times as long as the calls that were timed without a pause."""
+    real = Server({1: [slower * SERVICE_S]})
+    found = find_rate(real.execute, {1: [SERVICE_S]}, ONE_BY_ONE, 0.1, 200.0, 5, real)
+    exact = highest_rate({1: [slower * SERVICE_S]}, ONE_BY_ONE, 0.1, seed=77)
+    assert found.rate_per_s == pytest.approx(exact, rel=0.05)
+    assert found.late.low < 0.02
+    assert quantile(found.answers.latencies_s, 0.5) < 0.1
+
+
+def test_rates_vary_little_with_the_arrivals():
+    rates = [highest_rate({1: [SERVICE_S]}, ONE_BY_ONE, 0.05, seed) for seed in range(4)]
+    assert max(rates) / min(rates) < 1.06
+
+
+@pytest.mark.parametrize("batching", [ONE_BY_ONE, Batching(3, 0.02), Batching(8)], ids=str)
+@pytest.mark.parametrize("rate_per_s", [20.0, 90.0, 300.0])
+def test_the_simulation_serves_as_a_server_does(monkeypatch, batching, rate_per_s):
+    """With one queue and fixed service times, each latency is the same."""
+    monkeypatch.setattr(serving, "_QUEUES", 1)
+    services_s = {1: [SERVICE_S], 2: [0.012], 8: [0.02]}
+    found = serving.simulated(services_s, batching, rate_per_s, seed=4)[0]
+    arrivals_s = np.cumsum(np.random.default_rng(4).exponential(1 / rate_per_s, 1500)).tolist()
+    server = Server(services_s)
+    answers = serve(server.execute, arrivals_s, batching, server)
+    np.testing.assert_allclose(found[:-8], answers.latencies_s[500:-8], rtol=1e-9)
+
+
+def test_the_curve_rises_to_the_limit_and_ends_at_the_capacity():
+    points = serving.load_curve({1: [SERVICE_S]}, ONE_BY_ONE, 80.0, seed=1)
+    assert [point["rate_per_s"] for point in points] == sorted(point["rate_per_s"] for point in points)
+    assert points[-1]["rate_per_s"] <= 100 * 1.05
+    assert all(after["p99_s"] > before["p99_s"] for before, after in pairwise(points))
+    assert all(point["p99_s"] >= point["p50_s"] >= 0.99 * SERVICE_S for point in points)

@@ -74,6 +74,8 @@ def serve(
         last = first + batching.max_batch - 1
         full_s = arrivals_s[last] if last < count else math.inf
         due_s = min(full_s, arrivals_s[first] + batching.max_wait_s)
+        if due_s > ends_s:
+            break
         clock.wait_until(began_s + due_s)
         starts_s = max(due_s, clock.now_s() - began_s)
         if starts_s > ends_s:
@@ -201,6 +203,8 @@ def find_rate(
             return f"p{WITHIN * 100:g} of a single call is {one_s:.4g} s, so no rate keeps the limit of {limit_s:g} s"
         arrivals_s = arrivals_of(max(1, round(rate * most_s / 2)), rate, -1 - seed - number)
         answers = serve(execute, arrivals_s, batching, clock, ends_s=most_s)
+        if not answers.latencies_s:
+            return f"no query arrived within {most_s:.3g} s at {rate:.3g} a second: give a larger budget_s"
         in_time = sum(latency_s <= limit_s for latency_s in answers.latencies_s)
         late = wilson_interval(len(arrivals_s) - in_time, len(arrivals_s))
         found = ServedRate(rate, late, answers, known)

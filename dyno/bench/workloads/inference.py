@@ -16,7 +16,7 @@ next power of two, the sizes that the model is compiled for.
 
 import time
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -28,6 +28,7 @@ from dyno.bench.measure.warnings import warning
 from dyno.bench.workloads._forward import Inference
 from dyno.bench.workloads._served_models import MODELS, BuiltInModel, ModelName
 from dyno.errors import FieldError, RunFailed
+from dyno.formatting import format_quantity
 from dyno.models.device import Device
 from dyno.models.result import ResultWarning
 from dyno.models.spec import FrameworkName
@@ -40,7 +41,8 @@ _LARGEST = 256
 
 
 class InferenceParams(contract.Params):
-    untimed = frozenset({"rate_per_s", "limit_ms", "max_wait_ms"})
+    untimed: ClassVar[frozenset[str]] = frozenset({"rate_per_s", "limit_ms", "max_wait_ms"})
+    how: ClassVar[frozenset[str]] = frozenset({"jit_compile"})
 
     scenario: Scenario = Field("single_stream", description="As in MLPerf Inference")
     model: ModelName = Field("mnist_cnn", description="The network, with random weights")
@@ -116,7 +118,6 @@ class _Model:
             images = self._params.served.images(size, self._context.seed)
             self._compiled[size] = made = Inference(self.keras_model, images, self._context)
             made.compile()
-            made.execute(1)
         return self._compiled[size]
 
 
@@ -166,6 +167,7 @@ class _Offline(_Scenario):
         for size in _sizes(_LARGEST):
             self._context.report("search", len(self._tried), None, "batch sizes")
             executions, times_s = self._model.of(size), list[float]()
+            executions.execute(1)
             for _ in range(_READINGS):
                 began_s = time.perf_counter()
                 executions.execute(1)
@@ -179,11 +181,13 @@ class _Offline(_Scenario):
         found = super().verify()
         found.tuned[_BATCH] = self._batch
         found.params[_BATCH] = self._batch
-        found.details |= {"tried": {str(size): rate for size, rate in self._tried.items()}} if self._tried else {}
+        if self._tried:
+            found.details["tried"] = {str(size): rate for size, rate in self._tried.items()}
+            found.details["listing"] = [f"batch size {self._batch}, the fastest of {', '.join(map(str, self._tried))}"]
         return found
 
 
-_CALLS, _SHARE = 20, 0.2  # calls of each batch size, and their part of the time for queries
+_CALLS, _SHARE = 3, 0.2  # calls of each batch size at least, and their part of the time for queries
 
 
 class _Server(_Scenario):
@@ -211,6 +215,7 @@ class _Server(_Scenario):
 
     def _services_s(self, size: int, loop_s: float, clock: latency.CallClock) -> list[float]:
         execute, taken_s = self._model.of(size).execute, list[float]()
+        execute(1)
         ends_s = clock.now_s() + loop_s
         while len(taken_s) < _CALLS or (clock.now_s() < ends_s and len(taken_s) < latency.MOST_CALLS):
             began_s = clock.now_s()
@@ -238,6 +243,12 @@ class _Server(_Scenario):
             "mean_service_s": {str(size): fmean(times_s) for size, times_s in served.services_s.items()},
             "curve": self._curve,
         }
+        found.details["listing"] = [
+            f"in run {self._context.run + 1}, {len(served.answers.latencies_s)} real queries at "
+            f"{format_quantity(served.rate_per_s, 'queries/s')}: p50 {format_quantity(p50_s, 's')}, "
+            f"p99 {format_quantity(p99_s, 's')}, the limit {format_quantity(self._limit_s, 's')}",
+            "batches: " + ", ".join(f"{count} of {size}" for size, count in served.answers.batches.items()),
+        ]
         return found
 
 
@@ -273,8 +284,9 @@ def estimate(
     start_s = served.start_s * (1 + sizes) / 2 * (_JAX if framework == "jax" else 1.0)
     height, width, channels = served.shape
     activations = largest * height * width * channels * _BYTES_PER_VALUE
+    calls_s = _CALLS * sum(_sizes(largest)) / params.batch * execution_s if params.scenario == "server" else 0.0
     return contract.Estimate(
-        start_s + 2 * execution_s,
+        start_s + 2 * execution_s + calls_s,
         8 * served.weights + activations + estimates.runtime_bytes(device),
         executions_s=(execution_s,),
     )

@@ -102,6 +102,13 @@ def test_queries_wait_while_a_batch_is_answered_and_come_into_the_next_one():
     assert answers.latencies_s == pytest.approx([1.0, 2.5, 2.4, 2.3])
 
 
+def test_queries_that_come_too_late_are_not_waited_for():
+    server = Server({1: [10.0]})
+    found = find_rate(server.execute, {1: [10.0]}, ONE_BY_ONE, 11.0, 1.0, 1, server)
+    assert server.time_s == 100.0
+    assert found.startswith("no query arrived within 1 s at ")
+
+
 def test_an_overloaded_server_gives_up_in_time():
     server = Server({1: [1.0]})
     answers = serve(server.execute, arrivals_of(1000, 10.0, 1), ONE_BY_ONE, server, ends_s=5.0)

@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyno.bench.measure.latency import CallClock
-from dyno.bench.measure.statistics import Interval, quantile, wilson_interval
+from dyno.bench.measure.statistics import quantile
 
 WITHIN = 0.99  # the share of queries that the limit holds for
+_RARELY = 0.99  # the share of cases in which chance explains the late queries
 _QUEUES, _QUERIES = 256, 1500  # simulated for each rate; the rate that is found varies by 1 to 3 % with the arrivals
 _OCTAVES, _HALVINGS = 10, 11  # the search begins at 1/1024 of the capacity, and ends within 0.4 %
 
@@ -170,12 +171,14 @@ def load_curve(
 class ServedRate:
     """The rate that a run found, and how the real model answered at this rate.
 
-    `late`: the share of the real queries that took longer than the limit. `answers`: of the real queries.
-    `services_s`: the service times by batch size with which the rate was found.
+    `late`: the share of the real queries that took longer than the limit. `late_by_chance`: the share that as many
+    simulated queries exceed in one of 100 cases. `answers`: of the real queries. `services_s`: the service times by
+    batch size with which the rate was found.
     """
 
     rate_per_s: float
-    late: Interval
+    late: float
+    late_by_chance: float
     answers: Answers
     services_s: Mapping[int, Sequence[float]]
 
@@ -205,11 +208,24 @@ def find_rate(
         answers = serve(execute, arrivals_s, batching, clock, ends_s=most_s)
         if not answers.latencies_s:
             return f"no query arrived within {most_s:.3g} s at {rate:.3g} a second: give a larger budget_s"
-        in_time = sum(latency_s <= limit_s for latency_s in answers.latencies_s)
-        late = wilson_interval(len(arrivals_s) - in_time, len(arrivals_s))
-        found = ServedRate(rate, late, answers, known)
+        late = 1 - sum(latency_s <= limit_s for latency_s in answers.latencies_s) / len(arrivals_s)
+        by_chance = _late_by_chance(known, batching, rate, limit_s, seed + number, len(arrivals_s))
+        found = ServedRate(rate, late, by_chance, answers, known)
         known = _with_observed(known, answers)
     return found
+
+
+def _late_by_chance(
+    services_s: Mapping[int, Sequence[float]],
+    batching: Batching,
+    rate_per_s: float,
+    limit_s: float,
+    seed: int,
+    count: int,
+) -> float:
+    """Late queries come together, so no interval of independent ones describes their share."""
+    late = simulated(services_s, batching, rate_per_s, abs(seed) + 1)[:, :count] > limit_s
+    return float(np.quantile(late.mean(axis=1), _RARELY))
 
 
 _ENOUGH = 30  # service times of a size, to draw from them alone

@@ -429,7 +429,7 @@ _ROWS = (
         "B",
         "At the rate that was found, more queries were late than the limit allows.",
         found="""For `inference` with the scenario `server`: each run serves queries at the rate that it found. Raised
-        if, with 95 % confidence (Wilson's interval), more than 1 % of them took longer than `limit_ms`.""",
+        if a larger share of them took longer than `limit_ms` than in 99 of 100 simulations of as many queries.""",
         do="""Give the job a larger `budget_s`, so that more queries decide. Keep other programs off the machine.""",
     ),
     WarningCode(

@@ -23,7 +23,7 @@ from pydantic import Field
 from dyno.bench import contract, estimates
 from dyno.bench.frameworks.keras import dtype_policy
 from dyno.bench.measure import latency, serving
-from dyno.bench.measure.statistics import Interval, quantile
+from dyno.bench.measure.statistics import quantile
 from dyno.bench.measure.warnings import warning
 from dyno.bench.workloads._forward import Inference
 from dyno.bench.workloads._served_models import MODELS, BuiltInModel, ModelName
@@ -229,8 +229,8 @@ class _Server(_Scenario):
 
     def verify(self) -> contract.Verification:
         found, served = super().verify(), self._found
-        found.figures |= {"served_rate": served.rate_per_s, "late_share": served.late.value}
-        found.warnings += _missed(served.rate_per_s, served.late)
+        found.figures |= {"served_rate": served.rate_per_s, "late_share": served.late}
+        found.warnings += _missed(served)
         p50_s, p99_s = (quantile(served.answers.latencies_s, share) for share in (0.5, serving.WITHIN))
         found.details["server"] = {
             "limit_s": self._limit_s,
@@ -238,7 +238,8 @@ class _Server(_Scenario):
             "queries": len(served.answers.latencies_s),
             "p50_s": p50_s,
             "p99_s": p99_s,
-            "late_share": [served.late.low, served.late.high],
+            "late_share": served.late,
+            "late_share_by_chance": served.late_by_chance,
             "batches": {str(size): count for size, count in served.answers.batches.items()},
             "mean_service_s": {str(size): fmean(times_s) for size, times_s in served.services_s.items()},
             "curve": self._curve,
@@ -252,12 +253,12 @@ class _Server(_Scenario):
         return found
 
 
-def _missed(rate_per_s: float, late: Interval) -> list[ResultWarning]:
-    """LIMIT_MISSED if the limit was surely missed at the rate."""
-    assert late.low is not None, "a share of queries has an interval"
-    if late.low <= 1 - serving.WITHIN:
+def _missed(served: serving.ServedRate) -> list[ResultWarning]:
+    """LIMIT_MISSED if more queries were late than chance explains."""
+    if served.late <= served.late_by_chance:
         return []
-    return [warning("LIMIT_MISSED", rate_per_s=rate_per_s, late_share=late.value, at_least=late.low)]
+    late, by_chance = served.late, served.late_by_chance
+    return [warning("LIMIT_MISSED", rate_per_s=served.rate_per_s, late_share=late, late_share_by_chance=by_chance)]
 
 
 def build(params: InferenceParams, context: contract.BuildContext) -> contract.Built:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyno.bench.measure.statistics import wilson_interval
+from dyno.bench.measure.serving import Answers, ServedRate
 from dyno.bench.registry import registry, validate_params, workload
 from dyno.bench.workloads import inference
 from dyno.bench.workloads._served_models import MODELS
@@ -61,10 +61,10 @@ def test_a_limit_below_one_call_ends_the_run_with_the_time_of_a_call(context):
 
 @pytest.mark.provokes("LIMIT_MISSED")
 @pytest.mark.silent("LIMIT_MISSED")
-@pytest.mark.parametrize(("late", "codes"), [(1, []), (5, ["LIMIT_MISSED"])])
+@pytest.mark.parametrize(("late", "codes"), [(0.03, []), (0.05, ["LIMIT_MISSED"])])
 def test_a_rate_at_which_too_many_are_late_is_named(late, codes):
-    """Of 100 queries."""
-    assert [raised.code for raised in inference._missed(50.0, wilson_interval(late, 100))] == codes
+    served = ServedRate(50.0, late, 0.04, Answers([0.1], [(1, 0.1)]), {1: [0.1]})
+    assert [raised.code for raised in inference._missed(served)] == codes
 
 
 @pytest.mark.parametrize(

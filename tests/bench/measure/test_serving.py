@@ -21,6 +21,11 @@ from dyno.bench.measure.statistics import quantile
 ONE_BY_ONE, SERVICE_S = Batching(), 0.01
 
 
+def in_full(value):
+    """An example that only `make verify` runs."""
+    return pytest.param(value, marks=pytest.mark.verify)
+
+
 class Server:
     """A clock and a model: a batch takes one of the `services_s` of its size, or of the next larger size."""
 
@@ -58,13 +63,13 @@ def exact_rate(limit_s):
     return low
 
 
-@pytest.mark.parametrize("limit_s", [0.015, 0.03, 0.06, 0.1])
+@pytest.mark.parametrize("limit_s", [in_full(0.015), 0.03, in_full(0.06), 0.1])
 def test_with_a_fixed_service_time_the_rate_is_that_of_erlang(limit_s):
     found = highest_rate({1: [SERVICE_S]}, ONE_BY_ONE, limit_s, seed=1)
     assert found == pytest.approx(exact_rate(limit_s), rel=0.05)
 
 
-@pytest.mark.parametrize("limit_s", [0.06, 0.1, 0.3])
+@pytest.mark.parametrize("limit_s", [in_full(0.06), 0.1, in_full(0.3)])
 def test_with_exponential_service_times_the_rate_is_that_of_m_m_1(limit_s):
     """The response time is exponential with the rate mu - lambda, so p99 is ln 100 / (mu - lambda)."""
     draw = random.Random(3)
@@ -74,9 +79,9 @@ def test_with_exponential_service_times_the_rate_is_that_of_m_m_1(limit_s):
 
 
 def test_the_rate_grows_with_the_batch_where_a_batch_takes_no_longer():
-    services_s = {size: [SERVICE_S] for size in (1, 2, 4, 8)}
-    rates = [highest_rate(services_s, Batching(size), 0.05, seed=1) for size in (1, 2, 4, 8)]
-    assert all(after > 1.7 * before for before, after in pairwise(rates))
+    services_s = {size: [SERVICE_S] for size in (1, 2, 4)}
+    one, four = (highest_rate(services_s, Batching(size), 0.05, seed=1) for size in (1, 4))
+    assert four > 3 * one
 
 
 def test_a_limit_below_one_call_is_met_at_no_rate():
@@ -115,7 +120,7 @@ def test_an_overloaded_server_gives_up_in_time():
     assert len(answers.latencies_s) < 10
 
 
-@pytest.mark.parametrize("slower", [1.0, 1.5])
+@pytest.mark.parametrize("slower", [in_full(1.0), 1.5])
 def test_the_real_run_corrects_what_the_first_service_times_promised(slower):
     """Calls that come at random take `slower` times as long as the calls that were timed without a pause."""
     real = Server({1: [slower * SERVICE_S]})
@@ -142,6 +147,7 @@ def test_stalls_that_the_service_times_do_not_have_are_more_than_chance():
     assert late > by_chance
 
 
+@pytest.mark.verify
 def test_rates_vary_little_with_the_arrivals():
     rates = [highest_rate({1: [SERVICE_S]}, ONE_BY_ONE, 0.05, seed) for seed in range(4)]
     assert max(rates) / min(rates) < 1.06

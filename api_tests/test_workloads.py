@@ -90,7 +90,7 @@ def test_a_workload_runs_to_its_result(result, submitted, described, test):
     params, training = job["spec"]["params"], result["training"]
     trained = described[workload]["trains"] and params.get("mode", "train") == "train"
     declared = registry()[workload]
-    for spec in declared.metrics_for(validate_params(declared, params)):
+    for spec in declared.metrics_for(validate_params(declared, params, replicas, framework)):
         metric = named[spec.name]
         if metric["value"] is None and spec.name.startswith("latency_"):
             assert "call" in metric["reason"], metric  # too few in 0.2 s, or none

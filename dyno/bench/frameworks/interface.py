@@ -232,8 +232,12 @@ class Transfer(Protocol):
     def bytes(self) -> int:
         """Of the array, as the framework holds it."""
 
+    @property
+    def route(self) -> str:
+        """The memories of source and target as the framework reports them, such as "pinned cpu to cuda"."""
+
     def execute(self, count: int) -> None:
-        """Copy `count` times, and wait until the last copy has ended."""
+        """Copy `count` times, and wait for the end of each copy."""
 
     def arrived(self) -> NDArray[np.float32]:
         """The values that the last copy wrote."""

@@ -265,11 +265,16 @@ class TorchTransfer:
     def bytes(self) -> int:
         return int(self._target.nbytes)
 
+    @property
+    def route(self) -> str:
+        names = (f"{'pinned ' if each.is_pinned() else ''}{each.device.type}" for each in (self._source, self._target))
+        return " to ".join(names)
+
     def execute(self, count: int) -> None:
         for _ in range(count):
             self._target.copy_(self._source, non_blocking=True)
-        if self._device == "cuda":
-            self._torch.cuda.synchronize()
+            if self._device == "cuda":
+                self._torch.cuda.synchronize()
 
     def arrived(self) -> NDArray[np.float32]:
         values: NDArray[np.float32] = self._target.cpu().numpy()

@@ -27,6 +27,7 @@ Execute = Callable[[int], None]  # executes this number of times, then drains th
 
 MOST_CALLS = 2000  # in each loop; an interval of the 99th percentile needs 368 calls
 MOST_S, LEAST_S = 2.0, 0.2  # seconds of each loop
+MOST_LOAD_S = 60.0  # seconds for the queries of a run; a rate needs thousands of queries, not more
 OF_SHARE = 0.5  # maximum time of all loops of a run, as a part of the run's share of the budget
 _FIRST_CALLS = 10  # unmeasured calls before the first loop
 _UTILISATION = 0.5  # share of the time in which calls use the device, at the rate that run 0 chooses

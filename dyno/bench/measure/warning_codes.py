@@ -427,9 +427,9 @@ _ROWS = (
     WarningCode(
         "LIMIT_MISSED",
         "B",
-        "At the rate that was found, more queries were late than the limit allows.",
+        "At the rate that was found, more queries were late than by chance.",
         found="""For `inference` with the scenario `server`: each run serves queries at the rate that it found. Raised
-        if a larger share of them took longer than `limit_ms` than in 99 of 100 simulations of as many queries.""",
+        if a larger share of them took longer than `limit_ms` than in each of 256 simulations of as many queries.""",
         do="""Give the job a larger `budget_s`, so that more queries decide. Keep other programs off the machine.""",
     ),
     WarningCode(

@@ -271,7 +271,7 @@ class Run:
         share = self._request.share
         if share is None:
             return min(latency.MOST_S, self._request.spec.measure.longest_s)
-        return max(latency.LEAST_S, latency.OF_SHARE * share.time_s)
+        return min(latency.MOST_LOAD_S, max(latency.LEAST_S, latency.OF_SHARE * share.time_s))
 
     def _loop_s(self, loops: int) -> float:
         """The duration of each loop of calls. All loops together get a part of the run's share of the budget."""

@@ -75,7 +75,9 @@ class Inference:
                 "difference_tolerance": tolerance,
             },
             amounts={"step": self.work},
-            bytes=float(4 * (self._model.count_params() + math.prod(self._batch.shape) + outputs.size)),
+            bytes=float(
+                4 * (self._model.count_params() + outputs.size) + self._dtype.itemsize * math.prod(self._batch.shape)
+            ),
             params={"jit_compile": self._jit_compile()},
         )
 

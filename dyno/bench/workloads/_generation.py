@@ -1,8 +1,8 @@
 """Generate text with a decoder: read prompts (prefill), or add one token to each sequence at a time (decode).
 
 Verification runs the decoder without a cache, operation by operation, and compares four sequences of the batch: the
-logits, and the keys and values of each block at each position. All chosen tokens must have the largest logit. With int8
-weights, the logits of a sequence are also compared with those of the weights before rounding.
+logits, and the keys and values of each block at each position. All chosen tokens must have the largest logit. Weights
+that were rounded to int8 are compared with the weights before rounding.
 """
 
 import math
@@ -27,7 +27,6 @@ from dyno.models.result import ResultWarning
 from dyno.settings import Settings
 
 Array = NDArray[Any]
-_ROUNDING_TOLERANCE = 0.2
 _ALWAYS_COMPILED = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
 
 
@@ -50,19 +49,19 @@ class _Generation:
             if context.weights is not None:
                 load_weights(decoder.sequence_model(keras, self._decoder, length), context.weights)
             self._weights = int(self._without_cache.count_params())
-        self._rounding_error = None if params.weight_dtype is None else self._rounded()
+        self._rounded: tuple[float, float] | None = None if params.weight_dtype is None else self._round_weights()
         self._chosen: Any = None
         self._logits: Any = None
         self._cache: Sequence[Any] = ()
         self._total: Callable[[Any], Any]
 
-    def _rounded(self) -> float:
-        """Round the weights. Returns the relative error that this adds to the logits of a sequence."""
+    def _round_weights(self) -> tuple[float, float]:
+        """The largest error of a weight in steps, and the relative error that it adds to the logits of a sequence."""
         with self._context.phase("build"):
             exact, _ = self._computed_without_cache(self._tokens[0])
-            decoder.round_weights(self._framework.keras, self._decoder)
+            steps = decoder.round_weights(self._framework.keras, self._decoder)
             rounded, _ = self._computed_without_cache(self._tokens[0])
-        return _distances(rounded, exact, None)
+        return steps, _distances(rounded, exact, None)
 
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
@@ -84,7 +83,7 @@ class _Generation:
             result_checks.output_nonfinite(nonfinite, logits.size),
             None if nonfinite else result_checks.result_incorrect(rel_error, limit),
             result_checks.degenerate_data(logits),
-            None if self._rounding_error is None else _wrongly_rounded(self._rounding_error),
+            None if self._rounded is None else _wrongly_rounded(self._params, self._rounded[0]),
         )
         jit_compile = _ALWAYS_COMPILED.get(self._framework.name, self._params.jit_compile is True)
         return contract.Verification(
@@ -98,11 +97,7 @@ class _Generation:
                 "weights": self._weights,
                 "rel_error": correctness.finite(rel_error),
                 "rel_error_tolerance": limit,
-                **(
-                    {}
-                    if self._rounding_error is None
-                    else {"rel_error_of_int8": correctness.finite(self._rounding_error)}
-                ),
+                **({} if self._rounded is None else {"rel_error_of_int8": correctness.finite(self._rounded[1])}),
                 **facts.details,
             },
             tuned=facts.tuned,
@@ -147,14 +142,13 @@ def _distances(actual: Array, expected: Array, axes: tuple[int, ...] | None) -> 
     return largest if math.isfinite(largest) else math.inf
 
 
-def _wrongly_rounded(rel_error: float) -> ResultWarning | None:
-    """RESULT_INCORRECT if int8 weights change the logits by more than rounding does.
+def _wrongly_rounded(params: TransformerParams, steps: float) -> ResultWarning | None:
+    """RESULT_INCORRECT if an int8 weight is further from the exact one than rounding puts it.
 
-    A weight's error is at most 1/254 of the largest weight of its output, which adds some 2 % to the logits of eight
-    blocks.
+    `steps`: half a step, and up to 127 times the rounding error of a scale, which has the precision of the weights.
     """
-    raised = result_checks.result_incorrect(rel_error, _ROUNDING_TOLERANCE)
-    return raised and raised.model_copy(update={"evidence": {**raised.evidence, "of": "int8 weights"}})
+    raised = result_checks.result_incorrect(steps, 0.51 + 2 * 127 * correctness.UNIT_ROUNDOFF[params.precision])
+    return raised and raised.model_copy(update={"evidence": {**raised.evidence, "of": "int8 weights, in steps"}})
 
 
 def _tolerance(params: TransformerParams, observed: str | None) -> float:

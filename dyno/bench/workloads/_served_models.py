@@ -42,8 +42,14 @@ class BuiltInModel:
 
 
 def _of_article(network: Network) -> BuiltInModel:
+    def make(keras: Any) -> Any:
+        *layers, last = network.make(keras)
+        last.activation = keras.activations.linear
+        images = [keras.Input(network.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255)]
+        return keras.Sequential([*images, *layers, last, keras.layers.Activation("softmax", dtype="float32")])
+
     return BuiltInModel(
-        lambda keras: network.model(keras, 0.01, False),
+        make,
         network.shape,
         network.flops_per_sample / 3,
         network.weights,
@@ -53,11 +59,13 @@ def _of_article(network: Network) -> BuiltInModel:
 
 def _application(name: str, side: int, multiply_adds: float, weights: float, start_s: float) -> BuiltInModel:
     shape = (side, side, 3)
+    scale, offset = (1.0, 0.0) if name.startswith("EfficientNet") else (1 / 127.5, -1.0)  # that one scales by itself
 
     def make(keras: Any) -> Any:
-        body = getattr(keras.applications, name)(weights=None, input_shape=shape)
+        body = getattr(keras.applications, name)(weights=None, input_shape=shape, classifier_activation=None)
         images = keras.Input(shape, dtype="uint8")
-        return keras.Model(images, body(keras.layers.Rescaling(1 / 127.5, offset=-1)(images)))
+        logits = body(keras.layers.Rescaling(scale, offset=offset)(images))
+        return keras.Model(images, keras.layers.Activation("softmax", dtype="float32")(logits))
 
     return BuiltInModel(make, shape, 2e9 * multiply_adds, int(weights * 1e6), start_s)
 

@@ -92,6 +92,9 @@ class TransformerParams(workload.TrainingParams):
     def _of_generation(self) -> list[FieldError]:
         why = f'mode is "{self.mode}"'
         errors = self.only_training(why, "steps_per_epoch")
+        if self.weight_dtype == "int8" and self.precision == "float16":
+            detail = "Keras has no int8 weights for float16: use bfloat16 or float32"
+            errors.append(FieldError("/weight_dtype", "dtype_unsupported", detail))
         if self.train == "full" and not errors:
             errors.append(FieldError("/train", "nothing-trained", f"{why}, so the job doesn't train"))
         return errors

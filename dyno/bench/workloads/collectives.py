@@ -121,6 +121,7 @@ class _Operation:
         assert isinstance(context.framework, HasCollectives), "Workload.frameworks names these frameworks only"
         self.name, self._operation, self._framework = name, operation, context.framework
         self._units, self._part = context.replicas, part_of(size_bytes, context.replicas)
+        self._over_link = context.device is not None and context.device.driven_as != "cpu"
         with context.phase("data"):
             self._rows = self._random_rows(context.seed, self._part)
         self._seed, self._bytes = context.seed, float(traffic_bytes(operation, self._part, self._units))
@@ -151,7 +152,7 @@ class _Operation:
             grown=self._grown,
             bytes=self._bytes,
             counted_bytes=lambda: float(self._compiled.bytes),
-            over_link=True,
+            over_link=self._over_link,
         )
 
     def check(self) -> exact.Check:

@@ -14,17 +14,18 @@ Weights and images are random. Images stay on the device, so no transfer is part
 next power of two, the sizes that the model is compiled for.
 """
 
+import math
 import time
-from statistics import fmean
-from typing import Annotated, ClassVar, Literal
+from statistics import fmean, median
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from dyno.bench import contract, estimates
 from dyno.bench.frameworks.keras import dtype_policy
 from dyno.bench.measure import latency, serving
-from dyno.bench.measure.statistics import quantile
 from dyno.bench.measure.warnings import warning
+from dyno.bench.training.step_checks import CheckedTraining, observe_precision
 from dyno.bench.workloads._forward import Inference
 from dyno.bench.workloads._served_models import MODELS, BuiltInModel, ModelName
 from dyno.errors import FieldError, RunFailed
@@ -37,7 +38,7 @@ Scenario = Literal["single_stream", "multi_stream", "offline", "server"]
 Precision = Literal["float32", "bfloat16", "float16"]
 _STREAM_SAMPLES = 8  # of a query of `multi_stream`: MLPerf Inference, edge
 _DEFAULT_LIMIT_MS = 100.0
-_LARGEST = 256
+_MOST_SAMPLES = 256
 
 
 class InferenceParams(contract.Params):
@@ -53,7 +54,7 @@ class InferenceParams(contract.Params):
     limit_ms: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         None, description=f"Of `server`: for 99 % of the queries; null: {_DEFAULT_LIMIT_MS:g}"
     )
-    max_batch: Annotated[int, Field(ge=1, le=_LARGEST)] | None = Field(
+    max_batch: Annotated[int, Field(ge=1, le=_MOST_SAMPLES)] | None = Field(
         None, description="Of `server`: queries answered at once, at most; null: 8"
     )
     max_wait_ms: Annotated[float, Field(ge=0, le=1e4)] | None = Field(
@@ -68,11 +69,15 @@ class InferenceParams(contract.Params):
             **dict.fromkeys(("limit_ms", "max_batch", "max_wait_ms"), ("server",)),
             "rate_per_s": ("single_stream", "multi_stream"),
         }
-        return [
+        errors = [
             FieldError(f"/{name}", "not-in-scenario", f'the scenario is "{self.scenario}": leave this field out')
             for name, scenarios in own.items()
             if getattr(self, name) is not None and self.scenario not in scenarios
         ]
+        if not errors and (self.max_wait_ms or 0) >= self.limit_in_use_ms:
+            detail = f"must be shorter than the limit of {self.limit_in_use_ms:g} ms"
+            errors.append(FieldError("/max_wait_ms", "too-long", detail))
+        return errors
 
     @property
     def dtype(self) -> str:
@@ -80,8 +85,12 @@ class InferenceParams(contract.Params):
         return self.precision
 
     @property
-    def served(self) -> BuiltInModel:
+    def built_in(self) -> BuiltInModel:
         return MODELS[self.model]
+
+    @property
+    def limit_in_use_ms(self) -> float:
+        return self.limit_ms or _DEFAULT_LIMIT_MS
 
     @property
     def batching(self) -> serving.Batching:
@@ -108,17 +117,26 @@ class _Model:
         keras = context.framework.keras
         policy = "float32" if params.precision == "float32" else f"mixed_{params.precision}"
         with context.phase("build"), dtype_policy(keras, policy):
-            self.keras_model = params.served.make(keras)
-            self.keras_model.jit_compile = params.jit_compile
+            self._keras_model = params.built_in.make(keras)
+            self._keras_model.jit_compile = params.jit_compile
         self._compiled = dict[int, Inference]()
 
     def of(self, size: int) -> Inference:
         """The compiled executions of one batch size."""
         if size not in self._compiled:
-            images = self._params.served.images(size, self._context.seed)
-            self._compiled[size] = made = Inference(self.keras_model, images, self._context)
-            made.compile()
+            images = self._params.built_in.images(size, self._context.seed)
+            self._compiled[size] = Inference(self._keras_model, images, self._context)
+            self._compiled[size].compile()
         return self._compiled[size]
+
+    def verified(self, size: int) -> contract.Verification:
+        """The checks of the last outputs of one batch size, and the precision of the model's operations."""
+        checked, facts = self.of(size).verify(), CheckedTraining()
+        observe_precision(self._context, self._keras_model, self._params.precision, facts)
+        checked.precision = facts.precision
+        checked.details |= facts.details
+        checked.tuned |= facts.tuned
+        return checked
 
 
 class _Scenario:
@@ -142,14 +160,14 @@ class _Scenario:
         return self._timed.counted_flops()
 
     def verify(self) -> contract.Verification:
-        found = self._timed.verify()
-        found.amounts = {"call": self.work}
-        found.flops = self._params.served.flops * self.work
-        return found
+        checked = self._model.verified(self._batch)
+        checked.amounts = {"call": self.work}
+        checked.flops = self._params.built_in.flops * self.work
+        return checked
 
 
 _BATCH = "batch_size"  # see BuildContext.tuned
-_READINGS, _LONGEST_S = 3, 1.0
+_READINGS, _LONGEST_S = 3, 0.5
 
 
 class _Offline(_Scenario):
@@ -164,30 +182,32 @@ class _Offline(_Scenario):
         super().compile()
 
     def _fastest(self) -> int:
-        for size in _sizes(_LARGEST):
+        for size in _sizes(_largest(self._params, self._context.device)):
             self._context.report("search", len(self._tried), None, "batch sizes")
-            executions, times_s = self._model.of(size), list[float]()
-            executions.execute(1)
-            for _ in range(_READINGS):
-                began_s = time.perf_counter()
-                executions.execute(1)
-                times_s.append(time.perf_counter() - began_s)
-            self._tried[size] = size / min(times_s)
-            if min(times_s) > _LONGEST_S or self._tried[size] < 0.8 * max(self._tried.values()):
+            timed = self._model.of(size)
+            timed.execute(1)
+            began_s = time.perf_counter()
+            timed.execute(_READINGS)
+            call_s = (time.perf_counter() - began_s) / _READINGS
+            self._tried[size] = size / call_s
+            if call_s > _LONGEST_S or self._tried[size] < 0.8 * max(self._tried.values()):
                 break
         return max(self._tried, key=lambda size: self._tried[size])
 
     def verify(self) -> contract.Verification:
-        found = super().verify()
-        found.tuned[_BATCH] = self._batch
-        found.params[_BATCH] = self._batch
+        checked = super().verify()
+        checked.tuned[_BATCH] = self._batch
+        checked.params[_BATCH] = self._batch
         if self._tried:
-            found.details["tried"] = {str(size): rate for size, rate in self._tried.items()}
-            found.details["listing"] = [f"batch size {self._batch}, the fastest of {', '.join(map(str, self._tried))}"]
-        return found
+            checked.details["tried"] = {str(size): rate for size, rate in self._tried.items()}
+            checked.details["listing"] = [
+                f"batch size {self._batch}, the fastest of {', '.join(map(str, self._tried))}"
+            ]
+        return checked
 
 
 _CALLS, _SHARE = 3, 0.2  # calls of each batch size at least, and their part of the time for queries
+_FEW = "only {} queries arrived: give a larger budget_s"
 
 
 class _Server(_Scenario):
@@ -195,8 +215,8 @@ class _Server(_Scenario):
 
     def __init__(self, params: InferenceParams, context: contract.BuildContext) -> None:
         super().__init__(params, context)
-        self._limit_s = (params.limit_ms or _DEFAULT_LIMIT_MS) / 1000
-        self._sizes = _sizes(params.batching.max_batch)
+        self._limit_s, self._sizes = params.limit_in_use_ms / 1000, _sizes(params.batching.max_batch)
+        self._served_rate: serving.ServedRate | None = None
 
     def compile(self) -> None:
         super().compile()
@@ -204,14 +224,23 @@ class _Server(_Scenario):
             self._model.of(size)
 
     def answer_queries(self, most_s: float, seed: int) -> None:
-        """Find the rate. Raises RunFailed if a single call takes longer than the limit."""
-        clock, batching = latency.HostCallClock(), self._params.batching
-        loop_s = _SHARE * most_s / len(self._sizes)
+        """Find the rate. The first run raises RunFailed if a single call takes longer than the limit."""
+        clock, loop_s = latency.HostCallClock(), _SHARE * most_s / len(self._sizes)
         services_s = {size: self._services_s(size, loop_s, clock) for size in self._sizes}
-        found = serving.find_rate(self._answer, services_s, batching, self._limit_s, (1 - _SHARE) * most_s, seed, clock)
-        if isinstance(found, str):
-            raise RunFailed("unsupported", "limit_unreachable", found)
-        self._found, self._curve = found, serving.load_curve(found.services_s, batching, found.rate_per_s, seed)
+        self._served_rate = serving.find_rate(
+            self._answer,
+            services_s,
+            self._params.batching,
+            self._limit_s,
+            (1 - _SHARE) * most_s,
+            seed,
+            clock,
+            lambda: self._context.report("latency", 0, None, "queries"),
+        )
+        if self._served_rate is None and self._context.run == 0:
+            call, limit = (format_quantity(time_s, "s") for time_s in (median(services_s[1]), self._limit_s))
+            detail = f"no rate keeps the limit of {limit}: a single call takes {call}"
+            raise RunFailed("unsupported", "limit_unreachable", detail)
 
     def _services_s(self, size: int, loop_s: float, clock: latency.CallClock) -> list[float]:
         execute, taken_s = self._model.of(size).execute, list[float]()
@@ -225,40 +254,54 @@ class _Server(_Scenario):
 
     def _answer(self, size: int) -> None:
         """Answer a batch of `size` queries, filled up to a size that the model is compiled for."""
-        self._model.of(next(each for each in self._sizes if each >= size)).execute(1)
+        self._model.of(next(compiled for compiled in self._sizes if compiled >= size)).execute(1)
 
     def verify(self) -> contract.Verification:
-        found, served = super().verify(), self._found
-        found.figures |= {"served_rate": served.rate_per_s, "late_share": served.late}
-        found.warnings += _missed(served)
-        p50_s, p99_s = (quantile(served.answers.latencies_s, share) for share in (0.5, serving.WITHIN))
-        found.details["server"] = {
+        checked, rate, batching = super().verify(), self._served_rate, self._params.batching
+        if self._context.run == 0:  # later runs execute the same programs
+            for size in self._sizes[:-1]:
+                checked.warnings += self._model.verified(size).warnings
+        waits_ms = 1000 * batching.max_wait_s
+        checked.params |= {"limit_ms": self._params.limit_in_use_ms, "max_wait_ms": waits_ms}
+        checked.params["max_batch"] = batching.max_batch
+        if rate is None:
+            return checked
+        checked.figures |= {"served_rate": rate.rate_per_s, "late_share": rate.late}
+        if rate.queries < serving.FEW_QUERIES:
+            checked.unchecked["LIMIT_MISSED"] = _FEW.format(rate.queries)
+        elif rate.late > rate.late_by_chance:
+            checked.warnings.append(_limit_missed(rate))
+        checked.details |= self._details(rate)
+        return checked
+
+    def _details(self, rate: serving.ServedRate) -> dict[str, Any]:
+        """`listing` is for people."""
+        p50_s, p99_s = (rate.observed_s(share) for share in (0.5, serving.WITHIN))
+        named = {"p50": p50_s, "p99": p99_s, "limit": self._limit_s}
+        times = [f"{name} {format_quantity(time_s, 's')}" for name, time_s in named.items() if time_s is not None]
+        listing = [
+            f"first run: {rate.queries} real queries at {format_quantity(rate.rate_per_s, 'queries/s')}, "
+            + ", ".join(times),
+            "batches: " + ", ".join(f"{count} of {size}" for size, count in rate.served.batches.items()),
+        ]
+        server = {
             "limit_s": self._limit_s,
-            "rate_per_s": served.rate_per_s,
-            "queries": len(served.answers.latencies_s),
+            "rate_per_s": rate.rate_per_s,
+            "queries": rate.queries,
             "p50_s": p50_s,
             "p99_s": p99_s,
-            "late_share": served.late,
-            "late_share_by_chance": served.late_by_chance,
-            "batches": {str(size): count for size, count in served.answers.batches.items()},
-            "mean_service_s": {str(size): fmean(times_s) for size, times_s in served.services_s.items()},
-            "curve": self._curve,
+            "late_share": rate.late,
+            "late_share_by_chance": rate.late_by_chance,
+            "batches": {str(size): count for size, count in rate.served.batches.items()},
+            "mean_service_s": {str(size): fmean(times_s) for size, times_s in rate.services_s.items()},
+            "curve": rate.curve,
         }
-        found.details["listing"] = [
-            f"in run {self._context.run + 1}, {len(served.answers.latencies_s)} real queries at "
-            f"{format_quantity(served.rate_per_s, 'queries/s')}: p50 {format_quantity(p50_s, 's')}, "
-            f"p99 {format_quantity(p99_s, 's')}, the limit {format_quantity(self._limit_s, 's')}",
-            "batches: " + ", ".join(f"{count} of {size}" for size, count in served.answers.batches.items()),
-        ]
-        return found
+        return {"server": server, "listing": listing}
 
 
-def _missed(served: serving.ServedRate) -> list[ResultWarning]:
-    """LIMIT_MISSED if more queries were late than chance explains."""
-    if served.late <= served.late_by_chance:
-        return []
-    late, by_chance = served.late, served.late_by_chance
-    return [warning("LIMIT_MISSED", rate_per_s=served.rate_per_s, late_share=late, late_share_by_chance=by_chance)]
+def _limit_missed(rate: serving.ServedRate) -> ResultWarning:
+    late, by_chance = rate.late, rate.late_by_chance
+    return warning("LIMIT_MISSED", rate_per_s=rate.rate_per_s, late_share=late, late_share_by_chance=by_chance)
 
 
 def build(params: InferenceParams, context: contract.BuildContext) -> contract.Built:
@@ -271,31 +314,45 @@ _ASSUMED_FLOP_PER_S = {"cpu": 2e10, "gpu": 5e12, "tpu": 5e12}  # per CPU core, p
 _CALL_S = {"cpu": 1e-3, "gpu": 5e-4, "tpu": 5e-4}
 _JAX = 3.0  # times as long as TensorFlow to compile
 _BYTES_PER_VALUE = 400  # activations of an image, per value of the image
+_OF_MEMORY = 4  # part of the device's memory for the activations of the largest batch that is tried
+_SIMULATED_S = 1.5  # the simulations of a run
+
+
+def _activations_bytes(params: InferenceParams, batch: int) -> int:
+    return batch * math.prod(params.built_in.shape) * _BYTES_PER_VALUE
+
+
+def _largest(params: InferenceParams, device: Device | None) -> int:
+    """The largest batch of a run."""
+    if params.scenario != "offline" or params.batch_size is not None:
+        return params.batch
+    if device is None:
+        return _MOST_SAMPLES
+    fits = device.memory_bytes // _OF_MEMORY // _activations_bytes(params, 1)
+    return max(1, min(_MOST_SAMPLES, 1 << max(0, fits.bit_length() - 1)))
 
 
 def estimate(
     params: InferenceParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> contract.Estimate:
-    served, kind = params.served, device.driven_as
+    model, kind, largest = params.built_in, device.driven_as, _largest(params, device)
     rate = estimates.rate_flop_per_s(device, params.precision, _REACHED, _ASSUMED_FLOP_PER_S)
-    execution_s = _CALL_S[kind] + params.batch * served.flops / rate
-    searched = params.scenario == "offline" and params.batch_size is None
-    largest = _LARGEST if searched else params.batch
-    sizes = len(_sizes(largest)) if searched or params.scenario == "server" else 1
-    start_s = served.start_s * (1 + sizes) / 2 * (_JAX if framework == "jax" else 1.0)
-    height, width, channels = served.shape
-    activations = largest * height * width * channels * _BYTES_PER_VALUE
-    calls_s = _CALLS * sum(_sizes(largest)) / params.batch * execution_s if params.scenario == "server" else 0.0
+    execution_s = _CALL_S[kind] + params.batch * model.flops / rate
+    several = params.scenario == "server" or (params.scenario == "offline" and params.batch_size is None)
+    sizes = _sizes(largest) if several else [largest]
+    start_s = model.start_s * (1 + len(sizes)) / 2 * (_JAX if framework == "jax" else 1.0)
+    calls_s = (1 + _CALLS) * sum(sizes) / params.batch * execution_s if several else 0.0
+    simulated_s = _SIMULATED_S if params.scenario == "server" else 0.0
     return contract.Estimate(
-        start_s + 2 * execution_s + calls_s,
-        8 * served.weights + activations + estimates.runtime_bytes(device),
+        start_s + 2 * execution_s + calls_s + simulated_s,
+        8 * model.weights + _activations_bytes(params, largest) + estimates.runtime_bytes(device),
         executions_s=(execution_s,),
     )
 
 
 def flops(params: InferenceParams) -> float:
     """FLOP of one execution: the forward pass of a batch."""
-    return params.served.flops * params.batch
+    return params.built_in.flops * params.batch
 
 
 def lint(params: InferenceParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
@@ -304,7 +361,12 @@ def lint(params: InferenceParams, device: Device | None = None, replicas: int = 
 
 _METRICS = (
     contract.MetricSpec("throughput", "samples/s", "higher", "Samples answered per second, call after call"),
-    contract.MetricSpec("latency", "s", "lower", "Mean time of a call, where calls follow each other", amount="call"),
+    contract.MetricSpec(
+        *("latency", "s", "lower"),
+        "Mean time of a call where calls follow each other without a wait for the answer: the inverse of the "
+        "throughput. For the time until an answer, see `latency_closed_p50`",
+        amount="call",
+    ),
 )
 _OF_SERVER = (
     contract.MetricSpec(

@@ -1,14 +1,15 @@
 """Time copies between the host's memory and an accelerator's, in both directions: bytes per second and time of a copy.
 
 Pinned memory of the host is page-locked, so the device reads and writes it itself. For pageable memory, which most
-programs use, the driver copies through pinned memory of its own. Small copies show the time of a call, large copies the
-bandwidth of the link, such as PCIe. Bytes are those of the array, counted once, as in NVIDIA's nvbandwidth.
+programs use, the driver copies through pinned memory of its own. Each copy is waited for, so small copies show the
+latency, and large copies the bandwidth of the link, such as PCIe. Bytes are those of the array, counted once, as in
+NVIDIA's nvbandwidth.
 
 PyTorch copies on each call, to memory that exists already. TensorFlow and JAX may answer a second copy of the same
 array from the first one, so they don't run this workload. A CPU uses the host's memory itself and needs no copy.
 
 The values are odd integers of 24 bits in float32. The check compares all values that the last copy wrote, and before
-the first copy they are NaN.
+the first copy they are NaN. `details.copies` has the route of each case, as PyTorch reports it.
 """
 
 import math
@@ -26,7 +27,7 @@ from dyno.models.device import Device
 from dyno.models.spec import FrameworkName
 
 Kind = Literal["to_device_pinned", "to_device_pageable", "to_host_pinned", "to_host_pageable"]
-CopyBytes = Annotated[int, Field(ge=ITEM_BYTES, le=1 << 36, multiple_of=ITEM_BYTES)]
+CopyBytes = Annotated[int, Field(ge=ITEM_BYTES, le=1 << 30, multiple_of=ITEM_BYTES)]
 _DEFAULT_BYTES = 256 << 20
 
 
@@ -54,15 +55,10 @@ class TransferParams(contract.Params):
 class _Copy:
     """Copies of one kind and size. `name`: the name of its case."""
 
-    def __init__(self, name: str, kind: Kind, size_bytes: int, context: contract.BuildContext) -> None:
+    def __init__(self, name: str, kind: Kind, values: exact.Array, context: contract.BuildContext) -> None:
         assert isinstance(context.framework, HasTransfers), "Workload.frameworks names these frameworks only"
-        self.name, self._bytes, self._seed = name, size_bytes, context.seed
+        self.name, self._values, self._bytes, self._seed = name, values, values.nbytes, context.seed
         self._framework, self._kind = context.framework, kind
-        with context.phase("data"):
-            self._values = self._random_values(size_bytes)
-
-    def _random_values(self, size_bytes: int) -> exact.Array:
-        return exact.odd_integers([self._seed, size_bytes], (size_bytes // ITEM_BYTES,), exact.LARGEST // 2)
 
     def _made(self, values: exact.Array) -> Transfer:
         return self._framework.transfer(
@@ -74,8 +70,8 @@ class _Copy:
 
     def _grown(self, times: float) -> Callable[[int], None] | None:
         """Copies of `times` as many bytes."""
-        values = self._bytes // ITEM_BYTES * times
-        return self._made(self._random_values(int(values) * ITEM_BYTES)).execute if values == int(values) >= 1 else None
+        count = len(self._values) * times
+        return self._made(_random_values(self._seed, int(count))).execute if count == int(count) >= 1 else None
 
     def case(self) -> contract.Case:
         return contract.Case(
@@ -93,14 +89,22 @@ class _Copy:
 
     def check(self) -> exact.Check:
         """Compare all values that the last copy wrote."""
-        return exact.check(self.name, self._transfer.arrived(), self._values, copy_bytes=self._bytes)
+        facts = {"copy_bytes": self._bytes, "route": self._transfer.route}
+        return exact.check(self.name, self._transfer.arrived(), self._values, **facts)
+
+
+def _random_values(seed: int, count: int) -> exact.Array:
+    return exact.odd_integers([seed, count], (count,), exact.LARGEST // 2)
 
 
 class Transfers(contract.CaseByCase):
     """All kinds and sizes of a job, as cases."""
 
     def __init__(self, params: TransferParams, context: contract.BuildContext) -> None:
-        self._copies = [_Copy(name, kind, size, context) for name, kind, size in params.cases()]
+        with context.phase("data"):
+            sizes = {size for _, _, size in params.cases()}
+            values = {size: _random_values(context.seed, size // ITEM_BYTES) for size in sizes}
+        self._copies = [_Copy(name, kind, values[size], context) for name, kind, size in params.cases()]
         super().__init__(self._copies, [copy.case() for copy in self._copies])
 
     def verify(self) -> contract.Verification:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from dyno.bench.measure.serving import Answers, ServedRate
-from dyno.bench.registry import registry, validate_params, workload
-from dyno.bench.workloads import inference
+from dyno.bench.measure.serving import Served, ServedRate
+from dyno.bench.registry import validate_params, workload
 from dyno.bench.workloads._served_models import MODELS
 from dyno.errors import InvalidSpec, RunFailed
 from tests.running import started
@@ -55,16 +54,34 @@ def test_a_server_answers_in_batches_at_the_rate_that_it_finds(context):
 
 def test_a_limit_below_one_call_ends_the_run_with_the_time_of_a_call(context):
     made = built(context, scenario="server", max_batch=1, limit_ms=0.001)
-    with pytest.raises(RunFailed, match=r"of a single call is .* so no rate keeps the limit of 1e-06 s"):
+    with pytest.raises(RunFailed, match="no rate keeps the limit of 1 µs: a single call takes"):
         made.answer_queries(0.2, 3)
 
 
 @pytest.mark.provokes("LIMIT_MISSED")
 @pytest.mark.silent("LIMIT_MISSED")
-@pytest.mark.parametrize(("late", "codes"), [(0.03, []), (0.05, ["LIMIT_MISSED"])])
-def test_a_rate_at_which_too_many_are_late_is_named(late, codes):
-    served = ServedRate(50.0, late, 0.04, Answers([0.1], [(1, 0.1)]), {1: [0.1]})
-    assert [raised.code for raised in inference._missed(served)] == codes
+@pytest.mark.parametrize(("late", "queries", "codes"), [(0.04, 50, []), (0.05, 50, ["LIMIT_MISSED"]), (0.05, 19, [])])
+def test_a_rate_at_which_too_many_are_late_is_named(context, late, queries, codes):
+    made = built(context, scenario="server", max_batch=1)
+    made._served_rate = ServedRate(50.0, queries, late, 0.04, Served([0.1], [(1, 0.1)]), {1: [0.1]}, [])
+    found = made.verify()
+    assert [raised.code for raised in found.warnings] == codes
+    assert ("LIMIT_MISSED" in found.unchecked) == (queries < 20)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float16", marks=pytest.mark.verify)])
+def test_other_precisions_are_observed(context, precision):
+    found = built(context, scenario="multi_stream", precision=precision).verify()
+    assert (found.warnings, found.precision.observed) == ([], precision)
+
+
+def test_each_batch_size_that_serves_is_compared(context):
+    made = built(context, scenario="server", max_batch=4, limit_ms=500)
+    made.answer_queries(0.3, 3)
+    wrong = made._model.of(2)
+    wrong.execute(1)
+    wrong._outputs = wrong._outputs[:1]
+    assert [raised.code for raised in made.verify().warnings] == ["RESULT_INCORRECT"]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +92,7 @@ def test_a_rate_at_which_too_many_are_late_is_named(late, codes):
         ({"scenario": "server", "batch_size": 2}, "/params/batch_size"),
         ({"scenario": "server", "rate_per_s": 2}, "/params/rate_per_s"),
         ({"scenario": "server", "limit_ms": 0}, "/params/limit_ms"),
+        ({"scenario": "server", "limit_ms": 5, "max_wait_ms": 5}, "/params/max_wait_ms"),
         ({"model": "alexnet"}, "/params/model"),
     ],
 )
@@ -106,4 +124,3 @@ def test_its_metrics_are_those_of_the_scenario():
     }
     assert names["offline"] == ["throughput", "latency"]
     assert names["server"][0] == "served_rate"
-    assert "inference" in registry()

@@ -19,6 +19,8 @@ SIZE = 4096
 class Copies:
     """Copies by NumPy. `copied`: what arrives of the values."""
 
+    route = "memory to memory"
+
     def __init__(self, values, copied):
         self._values, self._copied, self._target = values, copied, np.full_like(values, np.nan)
 

@@ -169,4 +169,4 @@ def test_a_copy_writes_all_values_each_time(framework, to_host):
     assert np.isnan(copy.arrived()).all()
     copy.execute(2)
     assert np.array_equal(copy.arrived(), values)
-    assert copy.bytes == 4000
+    assert (copy.bytes, copy.route) == (4000, "cpu to cpu")

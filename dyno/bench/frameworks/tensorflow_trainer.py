@@ -52,6 +52,8 @@ def _of_operation(graph: Any, operation: Any, rounds: int | None) -> float | Non
         return _of_product(graph, operation)
     if kind == "Einsum":
         return _of_einsum(operation)
+    if kind == "DepthwiseConv2dNative":
+        return _of_depthwise(operation)
     if kind.startswith(_OPAQUE) and kind != _CACHE_UPDATE:
         return None
     if kind in _CALLS:
@@ -85,6 +87,12 @@ def _of_einsum(operation: Any) -> float | None:
         sizes |= zip(indices, tensor.shape, strict=True)
     known = [size for size in sizes.values() if size is not None]
     return 2.0 * math.prod(known) if len(operands) == 2 and len(known) == len(sizes) else None
+
+
+def _of_depthwise(operation: Any) -> float | None:
+    """Each output is a sum over the height and width of the filter."""
+    sizes = [*operation.inputs[1].shape[:2], *operation.outputs[0].shape]
+    return None if None in sizes else 2.0 * math.prod(sizes)
 
 
 def _of_loop(graph: Any, loop: Any, rounds: int | None) -> float | None:

@@ -30,6 +30,8 @@ Services = Mapping[int, Sequence[float]]  # batch size -> seconds of its batches
 
 WITHIN = 0.99  # the share of queries that the limit holds for
 _QUEUES, _QUERIES, _RUN_IN = 256, 1000, 500  # simulated for each rate; the first _RUN_IN queries aren't counted
+_RATE_ERROR = 1.03  # the rates that are found vary by 1 to 3 % with the simulated arrivals
+_MARGIN = 1.5  # of the late queries that chance explains
 _HALVINGS = 8  # of an octave, so that the rate is known within 0.3 %
 _LOWEST = 1 / 1024  # the lowest rate that is tried, as a share of the rate of single calls
 _MOST_QUERIES = 20_000
@@ -192,8 +194,8 @@ class ServedRate:
     """The rate that a run found, and how the real model answered at this rate.
 
     `queries`: real ones that arrived in time to be answered; `late`: the share of them that took longer than the limit
-    or wasn't answered. `late_by_chance`: the largest such share of _QUEUES simulations of as many queries. `served`:
-    the real answers. `services_s`: the service times by batch size with which the rate was found. `curve`: see
+    or wasn't answered. `late_by_chance`: the largest such share in simulations of as many queries. `served`: the
+    real answers. `services_s`: the service times by batch size with which the rate was found. `curve`: see
     `load_curve`.
     """
 
@@ -241,12 +243,25 @@ def find_rate(
         served = serve(execute, arrivals_s, batching, clock, most_s, report)
         count = bisect_right(arrivals_s, most_s, hi=count)
         late = count - sum(latency_s <= limit_s for latency_s in served.latencies_s[:count])
-        from_empty = simulated(known, batching, rate, (*seeds, 1), run_in=0)[:, : max(1, count)]
-        by_chance = float((from_empty > limit_s).mean(axis=1).max())
+        by_chance = _late_by_chance(known, batching, rate, limit_s, (*seeds, 1), count)
         curve = load_curve(known, batching, rate, limit_s, seeds) if number else []
         found = ServedRate(rate, count, late / max(1, count), by_chance, served, known, curve)
         known = _with_observed(known, served)
     return found
+
+
+def _late_by_chance(
+    services_s: Services, batching: Batching, rate_per_s: float, limit_s: float, seed: Sequence[int], count: int
+) -> float:
+    """The largest share of late queries among groups of simulated queues with `count` queries or slightly fewer.
+
+    The simulated rate is higher than `rate_per_s` by as much as the search may err, and the share gets a margin, since
+    a single long queue varies more than several short ones.
+    """
+    late = simulated(services_s, batching, _RATE_ERROR * rate_per_s, seed, run_in=0)[:, : max(1, count)] > limit_s
+    queues = max(1, count // _QUERIES)
+    shares = late.mean(axis=1)[: _QUEUES // queues * queues]
+    return _MARGIN * float(shares.reshape(-1, queues).mean(axis=1).max())
 
 
 _ENOUGH = 30  # service times of a size, to draw from them alone

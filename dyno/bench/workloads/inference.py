@@ -10,8 +10,10 @@
 The names are those of MLPerf Inference (Reddi et al. 2020). Unlike its LoadGen, Dyno finds the rate of `server` by
 simulating the queue with measured service times, and then serves at this rate for real (`dyno.bench.measure.serving`).
 
+Its streams have no open loop; Dyno's also have `latency_open_p50` and so on, at `rate_per_s`.
+
 Weights and images are random. Images stay on the device, so no transfer is part of a call. A batch is filled up to the
-next power of two, the sizes that the model is compiled for.
+next power of two or to `max_batch`, the sizes that the model is compiled for.
 """
 
 import math

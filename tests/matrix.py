@@ -2,7 +2,7 @@
 
 `avx2` and `avx512` run every test of MEASURING. The rows from `no-onednn` to `busy` run those of them that `make test`
 has. The rows `as-…` run IDENTIFYING on a processor that this machine doesn't have: they mount other files over
-/proc/cpuinfo and /sys/devices/system/cpu. The rows from `elsewhere` on run all of `make test`.
+/proc/cpuinfo and /sys/devices/system/cpu. For the two vendors, these include the tests of `make verify`. The rows from `elsewhere` on run all of `make test`.
 
     python -m tests.matrix [ROW ...]
 
@@ -37,7 +37,7 @@ LONG = ["-n", "2", "--dist", "loadscope", "-m", "not alone", *MEASURING]
 SHORT = ["-n", "2", "--dist", "loadscope", "-m", "not alone and not verify", *MEASURING]
 # Tests of what reads the processor's identity, and of the outputs that pages show.
 IDENTIFYING = [
-    *("-n", "2", "--dist", "loadfile", "-m", "not alone"),
+    *("-n", "2", "--dist", "loadfile"),
     *("tests/bench/devices", "tests/bench/workloads/test_device_info.py", "tests/bench/runner/test_checked_runs.py"),
     *("tests/bench/measure/test_host_noise.py", "tests/service/test_doctor.py", "tests/cli/test_render.py"),
     *("tests/workers/whole/test_worker.py", "tests/cli/test_up.py"),
@@ -79,7 +79,7 @@ def _busy(stack):
     return Run(SHORT)
 
 
-def _identity(maker, processors):
+def _identity(maker, processors, marks="not alone"):
     """On `processors` processors of `maker`. With 64, this process may use fewer, as in a container."""
 
     def row(stack):
@@ -87,7 +87,7 @@ def _identity(maker, processors):
         if not mounted:
             raise NotHere("`unshare --mount` isn't allowed or not on PATH")
         cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:processors]))
-        return Run(IDENTIFYING, [*mounted, "taskset", "-c", cores, sys.executable])
+        return Run(["-m", marks, *IDENTIFYING], [*mounted, "taskset", "-c", cores, sys.executable])
 
     return row
 
@@ -155,8 +155,8 @@ ROWS: dict[str, Row] = {
     "busy": _busy,
     "as-amd": _identity("amd", 64),
     "as-intel": _identity("intel", 2),
-    "as-arm": _identity("arm", 1),
-    "as-unknown": _identity("unknown", 2),
+    "as-arm": _identity("arm", 1, "not alone and not verify"),
+    "as-unknown": _identity("unknown", 2, "not alone and not verify"),
     "elsewhere": _elsewhere,
     "python3.12": _python("3.12"),
     "python3.13": _python("3.13"),

@@ -2,7 +2,8 @@
 
 `avx2` and `avx512` run every test of MEASURING. The rows from `no-onednn` to `busy` run those of them that `make test`
 has. The rows `as-…` run IDENTIFYING on a processor that this machine doesn't have: they mount other files over
-/proc/cpuinfo and /sys/devices/system/cpu. For the two vendors, these include the tests of `make verify`. The rows from `elsewhere` on run all of `make test`.
+/proc/cpuinfo and /sys/devices/system/cpu. For the two vendors, these include the tests of `make verify`. The rows from
+`elsewhere` on run all of `make test`.
 
     python -m tests.matrix [ROW ...]
 

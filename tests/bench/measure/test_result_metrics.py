@@ -41,9 +41,9 @@ def test_a_percentile_of_calls_has_an_interval_over_runs_or_over_the_calls_of_on
     assert (absent.value, absent.reason) == (None, "the line grows for ever")
 
 
-def test_all_workloads_count_their_work_in_operations_samples_tokens_or_bytes():
+def test_all_workloads_count_their_work_in_five_units():
     rates = {spec.unit for each in registry().values() for spec in each.metrics if spec.unit.endswith("/s")}
-    assert rates == {"FLOP/s", "samples/s", "tokens/s", "bytes/s"}
+    assert rates == {"FLOP/s", "samples/s", "tokens/s", "queries/s", "bytes/s"}
 
 
 def test_joules_per_sample_are_of_samples_alone(record):

@@ -229,7 +229,7 @@ def find_rate(
     `services_s`: measured seconds of each batch size that the model is compiled for. `report`: called now and then.
     None if no rate keeps the limit.
     """
-    known, found = dict(services_s), None
+    known, served_rate = dict(services_s), None
     for number in range(2):
         report()
         seeds = (seed, number)
@@ -245,9 +245,9 @@ def find_rate(
         late = count - sum(latency_s <= limit_s for latency_s in served.latencies_s[:count])
         by_chance = _late_by_chance(known, batching, rate, limit_s, (*seeds, 1), count)
         curve = load_curve(known, batching, rate, limit_s, seeds) if number else []
-        found = ServedRate(rate, count, late / max(1, count), by_chance, served, known, curve)
+        served_rate = ServedRate(rate, count, late / max(1, count), by_chance, served, known, curve)
         known = _with_observed(known, served)
-    return found
+    return served_rate
 
 
 def _late_by_chance(
@@ -271,5 +271,5 @@ def _with_observed(services_s: Services, served: Served) -> dict[int, Sequence[f
     """`services_s`, with the times of `served` for each size that has enough of them."""
     sizes, observed = sorted(services_s), {size: list[float]() for size in services_s}
     for size, taken_s in served.services_s:
-        observed[next(each for each in sizes if each >= size)].append(taken_s)
+        observed[next(measured for measured in sizes if measured >= size)].append(taken_s)
     return {size: times if len(times := observed[size]) >= _ENOUGH else services_s[size] for size in sizes}

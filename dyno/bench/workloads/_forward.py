@@ -13,7 +13,7 @@ from dyno.bench.measure.result_checks import constant_data, output_nonfinite, re
 from dyno.bench.measure.warnings import OUTPUT_CODES
 
 _COMPARED = 8  # maximum number of inputs to compare, spread from the first to the last
-_ALWAYS = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
+ALWAYS_COMPILED = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
 # Tolerated difference between probabilities. Errors of bfloat16 are smaller, differences to another model are larger.
 # An untrained model of 1000 classes gives each class about 0.001; bfloat16 changed these probabilities by a thousandth
 # of the largest.
@@ -93,7 +93,7 @@ class Inference:
 
     def _jit_compile(self) -> bool:
         """Whether the forward pass was compiled, regardless of the model's setting; see `Framework.forward`."""
-        return _ALWAYS.get(self._framework.name, bool(self._model.jit_compile))
+        return ALWAYS_COMPILED.get(self._framework.name, bool(self._model.jit_compile))
 
     def _by_keras(self) -> NDArray[np.float64]:
         ops = self._framework.keras.ops

@@ -22,12 +22,12 @@ from dyno.bench.training.checkpoints import load_weights
 from dyno.bench.training.step_checks import CheckedTraining, observe_precision
 from dyno.bench.workloads import _decoder as decoder
 from dyno.bench.workloads import _transformer_params as costs
+from dyno.bench.workloads._forward import ALWAYS_COMPILED
 from dyno.bench.workloads._transformer_params import COMPARED, TransformerParams
 from dyno.models.result import ResultWarning
 from dyno.settings import Settings
 
 Array = NDArray[Any]
-_ALWAYS_COMPILED = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
 
 
 class _Generation:
@@ -85,7 +85,7 @@ class _Generation:
             result_checks.degenerate_data(logits),
             None if self._rounded is None else _wrongly_rounded(self._params, self._rounded[0]),
         )
-        jit_compile = _ALWAYS_COMPILED.get(self._framework.name, self._params.jit_compile is True)
+        jit_compile = ALWAYS_COMPILED.get(self._framework.name, self._params.jit_compile is True)
         return contract.Verification(
             warnings=[each for each in raised if each is not None],
             verified=OUTPUT_CODES,

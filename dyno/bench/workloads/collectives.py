@@ -171,9 +171,10 @@ class Collectives(contract.CaseByCase):
         super().__init__(self._operations, [operation.case() for operation in self._operations])
 
     def verify(self) -> contract.Verification:
-        found = exact.verification({each.name: each.check() for each in self._operations}, "operations")
-        found.amounts |= self.cases[0].amounts
-        return found
+        checks = {operation.name: operation.check() for operation in self._operations}
+        verification = exact.verification(checks, "operations")
+        verification.amounts |= self.cases[0].amounts
+        return verification
 
 
 _ASSUMED_BYTES_PER_S = {"cpu": 2e9, "gpu": 2e10, "tpu": 2e10}  # bus bandwidth

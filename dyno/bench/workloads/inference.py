@@ -66,14 +66,14 @@ class InferenceParams(contract.Params):
     jit_compile: bool = Field(False, description="Compile with XLA on TensorFlow; JAX always does, PyTorch never")
 
     def conflicts(self) -> list[FieldError]:
-        own = {
+        scenarios_of = {
             "batch_size": ("offline",),
             **dict.fromkeys(("limit_ms", "max_batch", "max_wait_ms"), ("server",)),
             "rate_per_s": ("single_stream", "multi_stream"),
         }
         errors = [
             FieldError(f"/{name}", "not-in-scenario", f'the scenario is "{self.scenario}": leave this field out')
-            for name, scenarios in own.items()
+            for name, scenarios in scenarios_of.items()
             if getattr(self, name) is not None and self.scenario not in scenarios
         ]
         if not errors and (self.max_wait_ms or 0) >= self.limit_in_use_ms:

@@ -108,9 +108,9 @@ class Transfers(contract.CaseByCase):
         super().__init__(self._copies, [copy.case() for copy in self._copies])
 
     def verify(self) -> contract.Verification:
-        found = exact.verification({copy.name: copy.check() for copy in self._copies}, "copies")
-        found.amounts |= self.cases[0].amounts
-        return found
+        verification = exact.verification({copy.name: copy.check() for copy in self._copies}, "copies")
+        verification.amounts |= self.cases[0].amounts
+        return verification
 
 
 _ASSUMED_BYTES_PER_S = 1e10  # a link of PCIe 3
